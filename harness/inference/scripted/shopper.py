@@ -2,7 +2,7 @@
 
 What the user asked for is read out of the request's words, total on any text: every phrasing of `problems.constraints`;
 of free prose prices and services, and every other word is searched for. The rest reads as one story (search, read
-details, settle on a shop, recommend, terminate) and depends only on the request and the results, so a replay
+details, settle on a shop, verify, recommend, terminate) and depends only on the request and the results, so a replay
 from the start gives the same turns. It calls only tools that are on offer, and takes a result of another shape as
 nothing found. It never gives up without a recommendation when a search found anything. Fits are compared in integers,
 so the same results rank the same everywhere.
@@ -20,10 +20,11 @@ from typing import Any
 import msgspec
 import orjson
 
+from foundation.canonical import foreign_text
 from problems.clusters import content_words
 from problems.constraints import SERVICE_WORDS
 from problems.model import Bucket, Voucher
-from problems.score import settle_bill
+from problems.score import Bill, settle_bill
 from problems.titles import title_words
 from problems.wording import Bounds, read_money, read_services
 
@@ -54,6 +55,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     in `name`.
     """
 
+    text: str
     name: tuple[str, ...]
     phrases: tuple[str, ...] = ()
     price: Bounds = Bounds()
@@ -107,10 +109,11 @@ def _read_wish(text: str) -> Wish:
     is_plain = _NAME.fullmatch(name) and not read_services(name) and not read_money(name)[0]
     if not is_plain or not all(map(_CONSTRAINT.match, parts)):
         words, services = sorted(content_words(text)), sorted(read_services(text))
-        return Wish(name=tuple(words), price=_read_price(text), services=tuple(services))
+        return Wish(text=text.strip(), name=tuple(words), price=_read_price(text), services=tuple(services))
     prices = [part for part in parts if part.startswith(_PRICE)]
     phrases = [part for part in parts if part not in prices and part not in _SERVICE_OF]
     return Wish(
+        text=body.rstrip(".;?"),
         name=tuple(name.split()),
         phrases=tuple(_LEADING.sub("", phrase) for phrase in phrases),
         price=_read_price(" ".join(prices)),
@@ -139,6 +142,7 @@ def _read_voucher(text: str) -> Voucher:
 
 _Q_CHARS = 200
 _HITS_CITED = 3
+_WISH_CHARS = 160
 _MISSED_WORD, _MISSED_CONSTRAINT = 2, 3  # what a missed name word or constraint weighs
 _FAR = 1_000  # heavier than any fit
 
@@ -150,7 +154,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     minds_terms: bool = True  # sends price and service filters, and minds that products may have to come from one shop
     candidates: int = 0  # hits per wish whose details are read; 0 reads none
     analyses: bool = False  # says what it found
-    is_thorough: bool = False  # ranks hits by how they fit, compares in writing
+    is_thorough: bool = False  # ranks hits by how they fit, compares in writing, verifies at the end
     is_concise: bool = False  # says one sentence in all, which compares what it takes with what it leaves
 
 
@@ -178,6 +182,7 @@ class ShopperTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Program = Generator[ShopperTurn, list[Any], None]
+_Pair = tuple[str, str]  # key and value as the catalogue writes them
 
 
 class _Offer(msgspec.Struct):
@@ -196,10 +201,16 @@ class _Offer(msgspec.Struct):
         """The price as the result writes it."""
         return orjson.dumps(self.price).decode()
 
-    def known(self) -> tuple[frozenset[str], list[frozenset[str]]]:
-        """Attributes, and those of each option, as the phrases `key value` in which a request would say them."""
+    def known(self) -> tuple[dict[str, _Pair], list[dict[str, _Pair]]]:
+        """Attributes, and those of each option, by the phrase `key value` in which a request would say them."""
         attributes = _phrases((key, value) for key, values in self.attributes.items() for value in values)
         return attributes, [_phrases(option.items()) for option in self.sku_options.values()]
+
+    def pairs(self, asked: Iterable[str]) -> dict[str, _Pair]:
+        """The attributes together with the one option that meets most of the `asked` phrases."""
+        wanted, none = frozenset(asked), dict[str, _Pair]()
+        attributes, options = self.known()
+        return attributes | max((none, *options), key=lambda one: len(wanted & (one.keys() | attributes.keys())))
 
     def __str__(self) -> str:
         return f'{self.product_id} "{self.title}" at {self.php} PHP from shop {self.shop_id}'
@@ -236,6 +247,8 @@ class _Shopper:
         chosen = self._choose(fits)
         for index, fit in chosen:
             self._say(self._why(index, fit, fits[index]))
+        if self._skill.is_thorough:
+            yield from self._verify(chosen)
         ids = [fit.offer.product_id for _, fit in chosen]
         if self._skill.is_concise:
             self._notes.append(_prefer(chosen[0][1].offer, fits[chosen[0][0]]) if chosen else "Nothing was found.")
@@ -297,13 +310,48 @@ class _Shopper:
         terms = self._brief.voucher
         if terms is None or not self._skill.is_thorough:
             return chosen
-        bill = settle_bill([fit.offer.price for _, fit in chosen], [fit.offer.shop_id for _, fit in chosen], terms)
-        if bill.is_within_budget:
+        if _bill([fit.offer for _, fit in chosen], terms).is_within_budget:
             return chosen
         return [
             (index, min((fit for fit in fits[index] if fit.miss <= best.miss), key=lambda fit: fit.offer.price))
             for index, best in chosen
         ]
+
+    def _verify(self, chosen: Sequence[tuple[int, _Fit]]) -> Program:
+        """Check what was chosen with the tools that can tell, all in one turn."""
+        calls: list[WrittenCall] = []
+        for index, fit in chosen if self._has_tool("check_product_match") else ():
+            asked = _pairs_to_check(self._brief.wishes[index], fit.offer)
+            if asked:
+                product_id, requirements = fit.offer.product_id, foreign_text(asked)
+                calls.append(_call("check_product_match", product_id=product_id, requirements=requirements))
+        terms = self._brief.voucher
+        if terms is not None and chosen and self._has_tool("calculate_voucher"):
+            calls.append(self._voucher_call(terms, [fit.offer for _, fit in chosen]))
+        if calls:
+            results = yield from self._turn(*calls)
+            for call, result in zip(calls, results, strict=True):
+                self._say(_check(call.name, result))
+
+    def _voucher_call(self, terms: Voucher, offers: Sequence[_Offer]) -> WrittenCall:
+        bill = _bill(offers, terms)
+        relation = "within" if bill.is_within_budget else "over"
+        self._say(
+            f"Together they cost {bill.total_php:.2f} PHP and {bill.after_php:.2f} PHP after the voucher, "
+            f"which is {relation} the budget of {terms.budget:g} PHP. I check this with the voucher tool."
+        )
+        arguments: dict[str, object] = {
+            "product_prices": ",".join(offer.php for offer in offers),
+            "voucher_type": terms.discount_type,
+            "discount_value": terms.face_value if terms.discount is None else float(round(100 * terms.discount)),
+            "threshold": terms.threshold,
+            "budget": terms.budget,
+        }
+        if terms.cap is not None:
+            arguments["cap"] = terms.cap
+        if terms.voucher_type == "shop":
+            arguments["shop_ids"] = ",".join(offer.shop_id for offer in offers)
+        return _call("calculate_voucher", **arguments)
 
     def _turn(self, *calls: WrittenCall) -> Generator[ShopperTurn, list[Any], list[Any]]:
         think, self._notes = "\n".join(self._notes), []
@@ -320,10 +368,15 @@ class _Shopper:
         brief = self._brief
         if not self._skill.analyses and not self._skill.is_concise:
             self._notes.append("Searching.")
-        asked = (
-            f"{len(brief.wishes)} product(s){' from one shop' if brief.is_one_shop else ''} ({brief.bucket} request)"
-        )
-        self._say(f"The request asks for {asked}.")
+        self._say(f"The request asks for {len(brief.wishes)} product(s) ({brief.bucket} request).")
+        for number, wish in enumerate(brief.wishes, 1):
+            bounds = [f"price filter {wish.price_filter}"] if wish.price_filter else []
+            bounds += [f"service {name}" for name in wish.services]
+            self._say(f"{number}. {wish.text[:_WISH_CHARS]}" + (f" [{', '.join(bounds)}]" if bounds else ""))
+        if brief.is_one_shop:
+            self._say("All of them must come from one shop, so the shop_id has to be the same for each.")
+        if brief.voucher is not None:
+            self._say(f"The total after the voucher must stay within the budget of {brief.voucher.budget:g} PHP.")
         self._say("I start by searching for the words that describe each product itself.")
 
     def _why(self, index: int, fit: _Fit, fits: Sequence[_Fit]) -> str:
@@ -356,6 +409,18 @@ def _prefer(taken: _Offer, fits: Sequence[_Fit]) -> str:
     return f"{mine} fits shop {taken.shop_id}, unlike {left}."
 
 
+def _check(tool: str, result: object) -> str:
+    if not isinstance(result, dict) or "error" in result:
+        return f"{tool} gave no usable answer; I rely on what I read."
+
+    if tool == "calculate_voucher":
+        before, after, fits = (result.get(name) for name in ("total_before", "total_after", "within_budget"))
+        return f"{tool}: total_before {before}, total_after {after}, within_budget {str(fits is True).lower()}."
+    summary = result.get("product_summary")
+    product_id = summary.get("product_id", "") if isinstance(summary, dict) else ""
+    return f"{tool} for {product_id}: matched {str(result.get('matched') is True).lower()}."
+
+
 def _call(name: str, **arguments: object) -> WrittenCall:
     return WrittenCall(name=name, arguments=arguments)
 
@@ -377,8 +442,12 @@ def _best_shop(fits: Sequence[Sequence[_Fit]]) -> str:
     return min(least, key=lambda shop: (sum(least[shop]), shop), default="")
 
 
-def _phrases(pairs: Iterable[tuple[str, str]]) -> frozenset[str]:
-    return frozenset(f"{key.replace('_', ' ')} {value}" for key, value in pairs)
+def _bill(offers: Sequence[_Offer], terms: Voucher) -> Bill:
+    return settle_bill([offer.price for offer in offers], [offer.shop_id for offer in offers], terms)
+
+
+def _phrases(pairs: Iterable[tuple[str, str]]) -> dict[str, _Pair]:
+    return {f"{key.replace('_', ' ')} {value}": (key, value) for key, value in pairs}
 
 
 def _weigh(wish: Wish, offer: _Offer) -> _Fit:
@@ -387,11 +456,8 @@ def _weigh(wish: Wish, offer: _Offer) -> _Fit:
     if wish.price_filter:
         low, high = wish.price.low or 0.0, math.inf if wish.price.high is None else wish.price.high
         terms.append((f"price {wish.price_filter}", low <= offer.price <= high))
-    attributes, options = offer.known()
-    offered = max(
-        (attributes | one for one in (frozenset[str](), *options)), key=lambda said: len(said & {*wish.phrases})
-    )
-    terms += [(phrase, phrase in offered) for phrase in wish.phrases]
+    known = offer.pairs(wish.phrases)
+    terms += [(phrase, phrase in known) for phrase in wish.phrases]
     words = _name_words(wish, offer)
     miss = _MISSED_WORD * sum(not met for _, met in words) + _MISSED_CONSTRAINT * sum(not met for _, met in terms)
     known_of = tuple(tuple(said for said, met in (*words, *terms) if met is is_met) for is_met in (True, False))
@@ -406,6 +472,15 @@ def _name_words(wish: Wish, offer: _Offer) -> list[tuple[str, bool]]:
     words = title_words(" ".join((offer.title, *attributes, *(phrase for option in options for phrase in option))))
     singular = words.union(map(_singular, words))
     return [(word, _singular(word) in singular) for word in wish.name]
+
+
+def _pairs_to_check(wish: Wish, offer: _Offer) -> dict[str, str]:
+    """The pairs of the offer that the wish asks for, by key: requirements worth checking with the tool."""
+    offered = offer.pairs(wish.phrases)
+    if wish.phrases:
+        return dict(offered[phrase] for phrase in wish.phrases if phrase in offered)
+    said = f" {' '.join(wish.name)} "
+    return dict(pair for pair in offered.values() if f" {pair[1]} " in said)
 
 
 def _singular(word: str) -> str:
