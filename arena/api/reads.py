@@ -43,8 +43,8 @@ from arena.api.rows import (
     trajectory_rows,
     validator_rows,
 )
-from arena.exchange.routes import RowStream, StreamPlaces
-from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_of, signed_content
+from arena.exchange.routes import Places, RowStream
+from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_in, releases_of, signed_content
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
 from arena.export.model import Request as ExportRequest
@@ -62,18 +62,6 @@ from problems.model import OutcomeScore, Pool
 PAGE_ROWS = 16  # records of one page: with their bodies some hundred kilobytes
 POLL_S = 1.0
 HEARTBEAT_S = 15.0
-
-
-class TailRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client asks for. `after`: the number of the last record it has. `limit` 0: no end of its own. `race_id`:
-    the rows of that race alone."""
-
-    validator: str
-    after: int = 0
-    limit: int = 0
-    is_following: bool = False
-    pools: tuple[Pool, ...] = ("train",)
-    race_id: str | None = None
 
 
 class _Releases:
@@ -120,23 +108,34 @@ class Tail:
             raise ArenaError("V2081", f"validator: name one of the {len(names)} logs")
         return names[0]
 
-    async def rows(self, request: TailRequest) -> AsyncGenerator[bytes]:
+    async def rows(
+        self,
+        validator: str,
+        pools: tuple[Pool, ...],
+        *,
+        after: int = 0,
+        limit: int = 0,
+        is_following: bool = False,
+        race_id: str | None = None,
+    ) -> AsyncGenerator[bytes]:
         """Lines of `LogRow`, a page in each piece; an empty line whenever a follower waited for long.
 
-        Ends at the log's end (unless following), at the limit, or when `closing` is set. Raises ArenaError V2021.
+        `after`: the number of the last record the client has; `limit` 0: no end of its own; `race_id`: the rows of that
+        race alone. Ends at the log's end (unless following), at the limit, or when `closing` is set. Raises ArenaError
+        V2021.
         """
-        after, left = request.after, request.limit
+        left = limit
         spoke_at = time.monotonic()
         while not self.closing.is_set():
-            wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
-            if rows := await self._assemble(request, after, wanted):
+            wanted = min(PAGE_ROWS, left) if limit else PAGE_ROWS
+            if rows := await self._assemble(validator, pools, race_id, after, wanted):
                 after = rows[-1].seq
                 yield b"".join(row.line + b"\n" for row in rows)
                 left -= len(rows)
                 spoke_at = time.monotonic()
-                if request.limit and left <= 0:
+                if limit and left <= 0:
                     return
-            elif not request.is_following:
+            elif not is_following:
                 return
             else:
                 if time.monotonic() - spoke_at >= self._heartbeat_s:
@@ -157,9 +156,11 @@ class Tail:
         names = await self.store.validators()
         return names or [name for name in [self.store.validator] if name]  # a log without a record yet
 
-    async def _assemble(self, request: TailRequest, after: int, count: int) -> list[Assembled]:
+    async def _assemble(
+        self, validator: str, pools: tuple[Pool, ...], race_id: str | None, after: int, count: int
+    ) -> list[Assembled]:
         """The next rows, made beside the event loop."""
-        found = self.store.records(request.validator, after_seq=after, race_id=request.race_id, page=count)
+        found = self.store.records(validator, after_seq=after, race_id=race_id, page=count)
         records: list[SignedRecord] = []
         async for record in found:
             records.append(record)
@@ -167,13 +168,13 @@ class Tail:
                 break
         if not records:
             return []
-        asked = ExportRequest(validator=request.validator, pools=request.pools)
-        released = await self.releases(request.validator)
+        asked = ExportRequest(validator=validator, pools=pools)
+        released = await self.releases(validator)
         embargoed = embargoed_races(released, self._now_ms())
-        start = Cursor(validator=request.validator, after_seq=records[0].seq - 1)
+        start = Cursor(validator=validator, after_seq=records[0].seq - 1)
         selection = Selection(asked, releases_of(released), start, embargoed)
         async with self._assembling:
-            page = await load_page(self.store, request.validator, records, selection)
+            page = await load_page(self.store, validator, records, selection)
             return await asyncio.to_thread(assemble, page, selection, records[-1].seq, {})
 
     async def releases(self, validator: str) -> Mapping[str, ReleaseRecord]:
@@ -181,10 +182,8 @@ class Tail:
         known, end = self._releases.setdefault(validator, _Releases()), await self.store.head(validator)
         async with known.lock:
             if known.to_seq < end.seq:
-                async for record in self.store.records(validator, after_seq=known.to_seq, kinds=("release",)):
-                    content = signed_content(record.content, record.content_sha256)
-                    if content and isinstance(content.payload, ReleaseRecord):
-                        known.found.setdefault(content.payload.race_id, content.payload)
+                async for _, release in releases_in(self.store, validator, after_seq=known.to_seq):
+                    known.found.setdefault(release.race_id, release)
                 known.to_seq = end.seq
             return known.found
 
@@ -230,10 +229,8 @@ def add_tail(app: FastAPI, tail: Tail, places: StreamPlaces) -> None:
         head = await tail.store.head(name)
         if after > head.seq:
             raise CursorError(after, head.seq)
-        asked = TailRequest(
-            validator=name, after=after, limit=limit, is_following=follow, pools=tuple(dict.fromkeys(pool))
-        )
-        return RowStream(tail.rows(asked), places, request.client.host if request.client else "")
+        pools = tuple(dict.fromkeys(pool))
+        return RowStream(tail.rows(name, pools, after=after, limit=limit, is_following=follow), places, refusal)
 
     @router.get("/v1/records", response_class=Response, responses=rows)
     async def read_race(
@@ -248,8 +245,7 @@ def add_tail(app: FastAPI, tail: Tail, places: StreamPlaces) -> None:
         name = await tail.require_log(validator)
         await tail.require_released(name, race)
         pools = tuple(dict.fromkeys(pool))
-        asked = TailRequest(validator=name, after=after, limit=limit, pools=pools, race_id=race)
-        return RowStream(tail.rows(asked), places, request.client.host if request.client else "")
+        return RowStream(tail.rows(name, pools, after=after, limit=limit, race_id=race), places, refusal)
 
     @router.get("/v1/head", response_class=Response)
     async def read_heads() -> Response:
@@ -508,8 +504,7 @@ async def published_trajectory(
 
 async def _whole_row(tail: Tail, validator: str, seq: int, pools: tuple[Pool, ...]) -> LogRow | None:
     """A record as the tail shows it to everybody; None where the log has none."""
-    asked = TailRequest(validator=validator, after=seq - 1, limit=1, pools=pools)
-    lines = [piece async for piece in tail.rows(asked)]
+    lines = [piece async for piece in tail.rows(validator, pools, after=seq - 1, limit=1)]
     row = read_row(lines[0].rstrip(b"\n")) if lines else None
     return row if row is not None and row.seq == seq else None
 

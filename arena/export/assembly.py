@@ -290,11 +290,11 @@ def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
 
 
 async def releases_in(
-    store: PostgresStore, validator: str, last_seq: int | None = None
+    store: PostgresStore, validator: str, last_seq: int | None = None, *, after_seq: int = 0
 ) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
-    """The release records of a log, up to the end of a range; of two for one race the first counts."""
+    """The release records of a range of a log; of two for one race the first counts."""
     seen: set[str] = set()
-    async for record in store.records(validator, kinds=("release",)):
+    async for record in store.records(validator, after_seq=after_seq, kinds=("release",)):
         if last_seq is not None and record.seq > last_seq:
             return
         content = signed_content(record.content, record.content_sha256)

@@ -49,11 +49,6 @@ def chat(
     Raises ToolError A1040 (malformed request), A1041 (model not listed) or A1042 (prefill or forced choice).
     """
     params: dict[str, object] = {"messages": list(messages), "model": model or (models() or [""])[0], **options}
-    if tools is not None:
-        params["tools"] = list(tools)
-    if temperature is not None:
-        params["temperature"] = temperature
-    if max_tokens is not None:
-        params["max_tokens"] = max_tokens
-    answer: Any = _link.request("llm.chat", params)
+    given = {"tools": tools and list(tools), "temperature": temperature, "max_tokens": max_tokens}
+    answer: Any = _link.request("llm.chat", params | {name: one for name, one in given.items() if one is not None})
     return Reply(answer)
