@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
 import structlog
 
 from arena.chain.keys import verify
@@ -38,7 +37,7 @@ from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
-from neurons.health.status import RestingSlot, last_place
+from neurons.health.status import last_place
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
 from neurons.node.bank import open_bank, prepare_local_chain
@@ -59,7 +58,7 @@ from neurons.settings.inputs import (
 )
 from neurons.settings.released import held_sketches
 from neurons.settings.settings import Endpoint, Settings
-from neurons.worker.pool import RESTS, WorkerPool
+from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
 from problems.model import SCORING_PIPELINE, Problem
 
@@ -194,19 +193,11 @@ async def _open_pool(
     stack: contextlib.AsyncExitStack,
 ) -> WorkerPool:
     """The node's workers, running. Raises ArenaError V2001, V2062."""
-    log = structlog.get_logger()
     workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
     if workers < settings.workers:
-        log.warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
-
-    def say_rest(slot: RestingSlot) -> None:
-        again_s = RESTS.pause_ms(slot.tries) / 1_000
-        log.warning(
-            "slot.rests", slot=slot.slot, tries=slot.tries, again_s=again_s, **msgspec.to_builtins(slot.failure)
-        )
-
+        structlog.get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
     setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
-    pool = WorkerPool(setups, episode_deadline_s(policy), now_ms=unix_ms, on_rest=say_rest)
+    pool = WorkerPool(setups, episode_deadline_s(policy))
     stack.push_async_callback(pool.stop)
     await pool.start()
     require_racing_level(policy, pool.sandbox)

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import itertools
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 
 import msgspec
+import structlog
 
 from foundation.backoff import Backoff
 from foundation.canonical import text_hash
@@ -25,6 +22,7 @@ from foundation.codes import HOST_FAILED, JOB_QUARANTINED, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from harness.sandbox.port import SandboxLevel
 from neurons.health.status import RestingSlot
+from neurons.settings.inputs import unix_ms
 from neurons.worker.ports import (
     LINE_BYTES_MAX,
     REPLIES,
@@ -41,7 +39,6 @@ from neurons.worker.ports import (
 
 RESTS = Backoff(first_ms=1_000, most_ms=300_000)  # of a slot, by failed starts in a row
 ENDS_MAX = 2  # workers that a job may end before it is quarantined
-_CHARGED_MAX = 10_000  # jobs whose ends are remembered
 _START_TIMEOUT_S = 120.0
 _KILL_WAIT_S = 10.0
 _DETAIL_CHARACTERS = 300
@@ -98,36 +95,21 @@ class _Worker:
 class WorkerPool:
     """One worker for each set-up; each slot is a task that keeps its worker alive and takes jobs as they come."""
 
-    def __init__(
-        self,
-        setups: tuple[WorkerSetup, ...],
-        deadline_s: float,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        on_rest: Callable[[RestingSlot], None] = lambda slot: None,
-    ) -> None:
-        """`on_rest` is called for every start that failed."""
+    sandbox: SandboxLevel  # the jail that the workers reached, once started
+
+    def __init__(self, setups: tuple[WorkerSetup, ...], deadline_s: float) -> None:
         self._setups, self._deadline_s = setups, deadline_s
-        self._now_ms, self._on_rest = now_ms, on_rest
         self._jobs: asyncio.Queue[tuple[Job, asyncio.Future[Reply]]] = asyncio.Queue()
         self._ends: Counter[str] = Counter()  # workers that a job ended since it last ended well
         self._workers: dict[int, _Worker] = {}
         self._slots: list[asyncio.Task[None]] = []
         self._resting: dict[int, RestingSlot] = {}
-        self._sandbox: SandboxLevel | None = None
 
     async def start(self) -> None:
         """Start every worker. Raises the first worker's own ArenaError when its ports don't open."""
         for setup in self._setups:  # one after the other: the first builds the guest root, which all use
-            self._workers[setup.slot], level = await _Worker.start(setup)
-            self._sandbox = self._sandbox or level
+            self._workers[setup.slot], self.sandbox = await _Worker.start(setup)
             self._slots.append(asyncio.create_task(self._serve(setup)))
-
-    @property
-    def sandbox(self) -> SandboxLevel:
-        """The jail the workers reached. Raises ArenaError V2001 before `start`."""
-        if self._sandbox is None:
-            raise ArenaError("V2001", "no worker has started")
-        return self._sandbox
 
     @property
     def size(self) -> int:
@@ -159,14 +141,20 @@ class WorkerPool:
             await worker.kill()
 
     async def _serve(self, setup: WorkerSetup) -> None:
-        """One slot: jobs, one at a time, and a new worker where one ended."""
+        """One slot: jobs, one at a time, and a new worker where one ended, however many tries that takes."""
         while True:
             job, answer = await self._jobs.get()
             if self._workers[setup.slot].process.returncode is not None:  # it died while it waited for a job
                 self._jobs.put_nowait((job, answer))
-                await self._replace(setup, lambda is_well: None)
+                is_well = await self._replace(setup)
             elif failure := await self._try(self._workers[setup.slot], job, answer):
-                await self._replace(setup, functools.partial(self._blame, job, answer, failure))
+                is_well = await self._replace(setup)
+                self._blame(job, answer, failure, is_well)
+            else:
+                continue
+            while not is_well:
+                await asyncio.sleep(RESTS.pause_ms(self._resting[setup.slot].tries) / 1_000)
+                is_well = await self._replace(setup)
 
     async def _try(self, worker: _Worker, job: Job, answer: asyncio.Future[Reply]) -> Failure | None:
         """Answer the job; or the worker has to be replaced, and the failure says why."""
@@ -185,29 +173,23 @@ class WorkerPool:
             answer.set_result(reply)
         return None
 
-    async def _replace(self, setup: WorkerSetup, on_first_try: Callable[[bool], None]) -> None:
-        """End what is left of the slot's worker and start another, however often that takes. `on_first_try` hears
-        whether the first try was enough."""
+    async def _replace(self, setup: WorkerSetup) -> bool:
+        """End what is left of the slot's worker and start another; False where it rests now."""
         await self._workers[setup.slot].kill()
-        since_ms = self._now_ms()  # rests, if it does, from here on
-        for tries in itertools.count(1):
-            try:
-                self._workers[setup.slot], _ = await _Worker.start(setup)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the slot rests by name and is tried again
-                failure = Failure(code=HOST_FAILED, detail=f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])
-                if isinstance(error, ArenaError):
-                    failure = error.failure
-                resting = RestingSlot(slot=setup.slot, since_ms=since_ms, tries=tries, failure=failure)
-                self._resting[setup.slot] = resting
-                self._on_rest(resting)
-                if tries == 1:
-                    on_first_try(False)
-                await asyncio.sleep(RESTS.pause_ms(tries) / 1_000)
-                continue
-            self._resting.pop(setup.slot, None)
-            if tries == 1:
-                on_first_try(True)
-            return
+        try:
+            self._workers[setup.slot], _ = await _Worker.start(setup)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the slot rests by name and is tried again
+            failure = Failure(code=HOST_FAILED, detail=f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])
+            if isinstance(error, ArenaError):
+                failure = error.failure
+            before = self._resting.get(setup.slot)
+            since_ms, tries = (before.since_ms, before.tries + 1) if before else (unix_ms(), 1)
+            self._resting[setup.slot] = RestingSlot(slot=setup.slot, since_ms=since_ms, tries=tries, failure=failure)
+            about = {"slot": setup.slot, "tries": tries, "again_s": RESTS.pause_ms(tries) / 1_000}
+            structlog.get_logger().warning("slot.rests", **about, code=failure.code, detail=failure.detail)
+            return False
+        self._resting.pop(setup.slot, None)
+        return True
 
     def _blame(self, job: Job, answer: asyncio.Future[Reply], failure: Failure, is_job: bool) -> None:
         """Answer a job that met a worker's end; `is_job`: the slot is well, so the job is charged with it."""
@@ -216,8 +198,6 @@ class WorkerPool:
         if is_job:
             key = _key_of(job)
             self._ends[key] += 1
-            if len(self._ends) > _CHARGED_MAX:
-                del self._ends[next(iter(self._ends))]
             if self._ends[key] >= ENDS_MAX:
                 failure = Failure(code=JOB_QUARANTINED, detail=f"{key}: {failure.detail}")
         answer.set_result(Faulted(failure=failure))

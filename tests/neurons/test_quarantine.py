@@ -15,7 +15,7 @@ from arena.records.verification import verify_store
 from foundation.codes import Owner
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
-from neurons.health.status import NodeFile, RestingSlot, assess
+from neurons.health.status import NodeFile, assess
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop
@@ -31,13 +31,13 @@ from tests.neurons.clock_stand import Desk
 
 @asynccontextmanager
 async def scripted_pool(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, size: int, told: list[RestingSlot], deadline_s: float = 30.0
+    folder: Path, monkeypatch: pytest.MonkeyPatch, size: int, deadline_s: float = 30.0
 ) -> AsyncIterator[WorkerPool]:
     monkeypatch.setattr(pool_module, "_MODULE", ("-m", "tests.neurons.scripted_worker"))
     monkeypatch.setenv("SCRIPTED_WORKER", str(folder))
     settings = resolve({"state_dir": folder, "guest_dir": folder, "policy": "demo"}).settings
     setups = tuple(worker_setup(settings, SMALL, (), None, slot) for slot in range(size))
-    pool = WorkerPool(setups, deadline_s, on_rest=told.append)
+    pool = WorkerPool(setups, deadline_s)
     try:
         await pool.start()
         yield pool
@@ -69,28 +69,27 @@ def job(number: int) -> EvaluateJob:
 
 @pytest.mark.parametrize(("size", "does"), [(1, "end"), (2, "hang")])
 async def test_of_sixty_jobs_one_ends_its_workers_is_quarantined_and_costs_no_other(tmp_path, monkeypatch, size, does):
-    told: list[RestingSlot] = []
     (tmp_path / "p7").write_text(does)
-    async with scripted_pool(tmp_path, monkeypatch, size, told, 3.0 if does == "hang" else 30.0) as pool:
+    async with scripted_pool(tmp_path, monkeypatch, size, 3.0 if does == "hang" else 30.0) as pool:
         codes = await until_done(pool, [job(n) for n in range(60)])
+        assert not pool.resting
     killer = codes.pop("p7")
-    assert list(codes.values()) == [["Evaluated"]] * 59 and not told
+    assert list(codes.values()) == [["Evaluated"]] * 59
     assert killer == ["V2005", "V2009"]
     starts = (tmp_path / "starts").read_text().split()
     assert len(starts) == size + len(killer), "an end costs the slot it was in one start, and no other slot any"
 
 
 async def test_a_slot_that_can_not_start_rests_by_name_and_what_met_it_is_not_to_blame(tmp_path, monkeypatch):
-    told: list[RestingSlot] = []
     (tmp_path / "p0").write_text("end")
-    async with scripted_pool(tmp_path, monkeypatch, 1, told) as pool, asyncio.timeout(60):
+    async with scripted_pool(tmp_path, monkeypatch, 1) as pool, asyncio.timeout(60):
         (tmp_path / "sick").touch()
         first, other = (asyncio.create_task(pool.run(job(n))) for n in range(2))
         assert code_of(await first) == "V2005"
-        while len(told) < 2:
+        while pool.resting[0].tries < 2:
             await asyncio.sleep(0.05)
-        assert [(one.slot, one.tries, one.failure.code) for one in told] == [(0, 1, "V2002"), (0, 2, "V2002")]
-        assert pool.resting == (told[-1],) and not other.done()
+        assert [(one.slot, one.tries, one.failure.code) for one in pool.resting] == [(0, 2, "V2002")]
+        assert not other.done()
         (tmp_path / "sick").unlink()
         assert code_of(await other) == "Evaluated" and not pool.resting
         codes = [code_of(await pool.run(job(0))) for _ in range(2)]
@@ -125,7 +124,7 @@ async def test_a_race_goes_on_without_the_verdict_that_ends_its_workers_and_stat
     own = next(row for row in log.owed(desk.signer.hotkey) if not row.record.subject.is_control)
     body_sha256 = own.record.body_sha256
     (tmp_path / "workers" / body_sha256).write_text("end")
-    async with scripted_pool(tmp_path / "workers", monkeypatch, 2, []) as pool:
+    async with scripted_pool(tmp_path / "workers", monkeypatch, 2) as pool:
         await ask_for_verdicts(desk, pool, 30)
         starts = (tmp_path / "workers" / "starts").read_text()
         desk.start(desk.policy)  # what the log says is enough: the next process does not ask either
