@@ -18,6 +18,7 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from arena.policy import Policy
+from arena.store.location import StoreLocation
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import address_of
 from neurons.loops.run_loop import StopSignal, run_loop
@@ -32,18 +33,15 @@ class ServingSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The first line to the process. `reads` and `door` are descriptors of listening sockets that it inherits,
     NO_SOCKET where there is nothing to serve; `reads_port` is what the door tells of the public reads, 0: nowhere."""
 
-    hotkey: str
+    location: StoreLocation
     network: str
     netuid: int
     state_dir: str
-    dsn: str
-    bodies_url: str
     policy: Policy
-    suites: dict[str, tuple[Problem, ...]]
+    suite: tuple[Problem, ...]
     catalogue_dir: str
     reads: int = NO_SOCKET
     reads_port: int = 0
-    clients: int
     is_sn15_served: bool
     door: int = NO_SOCKET
     log_level: Literal["debug", "info", "warning", "error"]

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from arena.web.server import ChainServer
 
 BODIES_LOOKED_FOR = 16
-STREAMS_MAX = 32  # of the live tail at once
 
 
 @contextlib.asynccontextmanager
@@ -108,8 +107,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         pool = await _open_pool(settings, policy, upstreams, judge, stack)
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
-        suites = {policy.qualifying.suite: suite}
-        serving = open_serving(settings, location, policy, suites, stack)
+        serving = open_serving(settings, location, policy, suite, stack)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -208,7 +206,7 @@ def open_serving(
     settings: Settings,
     location: StoreLocation,
     policy: Policy,
-    suites: dict[str, tuple[Problem, ...]],
+    suite: tuple[Problem, ...],
     stack: contextlib.AsyncExitStack,
 ) -> Serving | None:
     """Public reads and live tail where the settings name a port for them, and the door, which on a real network takes
@@ -221,18 +219,15 @@ def open_serving(
     if reads is None and door is None:
         return None
     setup = ServingSetup(
-        hotkey=location.validator,
+        location=location,
         network=settings.network,
         netuid=settings.netuid,
         state_dir=str(settings.state_dir),
-        dsn=location.dsn,
-        bodies_url=settings.bodies_url,
         policy=policy,
-        suites=suites,
+        suite=suite,
         catalogue_dir=str(catalogue_path(settings)),
         reads=reads.fileno() if reads is not None else NO_SOCKET,
         reads_port=settings.serve_port,
-        clients=STREAMS_MAX,
         is_sn15_served=settings.serve_sn15,
         door=door.fileno() if door is not None else NO_SOCKET,
         log_level=settings.log_level,

@@ -27,6 +27,7 @@ from arena.web.server import DoorServer, TailServer
 from foundation.errors import ArenaError
 from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, ServingSetup, ServingState
 from neurons.race.log import open_explainer
+from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -53,48 +54,37 @@ async def serve() -> None:
     stop = asyncio.Event()
     closed = asyncio.create_task(lines.read())
     closed.add_done_callback(lambda _: stop.set())
+    suites, servers = {setup.policy.qualifying.suite: setup.suite}, list[TailServer | DoorServer]()
+    board = None
     async with contextlib.AsyncExitStack() as stack:
-        tail = await open_tail(setup, stack)
-        door = await open_door(setup, stack, tail)
-        servers = [server.run(stop) for server in (tail, door) if server is not None]
+        if setup.reads != NO_SOCKET:
+            tail = TailServer(
+                await _open_store(setup, stack),
+                stack.enter_context(socket.socket(fileno=setup.reads)),
+                now_ms=unix_ms,
+                suites=suites,
+                explain=open_explainer(Path(setup.state_dir), Path(setup.catalogue_dir)).explain,
+                is_sn15_served=setup.is_sn15_served,
+            )
+            servers.append(tail)
+            board = tail.board
+        if setup.door != NO_SOCKET:
+            store, state_dir = await _open_store(setup, stack), Path(setup.state_dir)
+            chain = open_subtensor(setup.network, netuid=setup.netuid, state_dir=state_dir, now_ms=unix_ms)
+            board = board or Board(store, now_ms=unix_ms, suites=suites)
+            auth = HttpCheck(setup.location.validator, time.time_ns)
+            auth.claimed({})  # the SDK is imported before anybody waits
+            door = Door(Desk(store, chain, setup.policy, board), auth, reads_port=setup.reads_port)
+            servers.append(DoorServer(door, stack.enter_context(socket.socket(fileno=setup.door)), board))
         _say(ServingState())
-        await asyncio.gather(*servers)
-
-
-async def open_tail(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> TailServer | None:
-    """The public reads and the live tail."""
-    if setup.reads == NO_SOCKET:
-        return None
-    return TailServer(
-        await _open_store(setup, stack),
-        stack.enter_context(socket.socket(fileno=setup.reads)),
-        now_ms=_unix_ms,
-        clients=setup.clients,
-        suites=setup.suites,
-        explain=open_explainer(Path(setup.state_dir), Path(setup.catalogue_dir)).explain,
-        is_sn15_served=setup.is_sn15_served,
-    )
-
-
-async def open_door(
-    setup: ServingSetup, stack: contextlib.AsyncExitStack, tail: TailServer | None
-) -> DoorServer | None:
-    """Where miners submit. The board of `tail` is the door's, too."""
-    if setup.door == NO_SOCKET:
-        return None
-    state_dir, policy, store = Path(setup.state_dir), setup.policy, await _open_store(setup, stack)
-    chain = open_subtensor(setup.network, netuid=setup.netuid, state_dir=state_dir, now_ms=_unix_ms)
-    board = tail.board if tail is not None else Board(store, now_ms=_unix_ms, suites=setup.suites)
-    auth = HttpCheck(setup.hotkey, time.time_ns)
-    auth.claimed({})  # the SDK is imported before anybody waits
-    door = Door(Desk(store, chain, policy, board), auth, reads_port=setup.reads_port)
-    return DoorServer(door, stack.enter_context(socket.socket(fileno=setup.door)), board)
+        await asyncio.gather(*(server.run(stop) for server in servers))
 
 
 async def _open_store(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> PostgresStore:
     """Connections of its own: a crowd at one of the two doors takes none of the other's."""
-    objects = open_objects(setup.bodies_url) if setup.bodies_url else None
-    store = await PostgresStore.open(setup.dsn, setup.hotkey, objects=objects)
+    place = setup.location
+    objects = open_objects(place.objects) if place.objects else None
+    store = await PostgresStore.open(place.dsn, place.validator, objects=objects)
     stack.push_async_callback(store.close)
     return store
 
@@ -102,10 +92,6 @@ async def _open_store(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> 
 def _say(state: ServingState) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(state) + b"\n")
     sys.stdout.buffer.flush()
-
-
-def _unix_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 if __name__ == "__main__":

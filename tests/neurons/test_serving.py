@@ -16,6 +16,7 @@ import structlog
 
 from arena.policies import DEMO
 from arena.store.embedded import EmbeddedServer
+from arena.store.location import StoreLocation
 from harness.catalogue.server import listen
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.serving import Serving, ServingSetup
@@ -27,18 +28,15 @@ WAIT_S = 60.0
 def make_setup(server: EmbeddedServer, folder: Path, reads: socket.socket, door: socket.socket) -> ServingSetup:
     hotkey = generate_signer().hotkey
     return ServingSetup(
-        hotkey=hotkey,
+        location=StoreLocation(kind="external", validator=hotkey, dsn=server.dsn_for(hotkey)),
         network="local",
         netuid=15,
         state_dir=str(folder),
-        dsn=server.dsn_for(hotkey),
-        bodies_url="",
         policy=DEMO,
-        suites={},
+        suite=(),
         catalogue_dir=str(folder / "catalogue"),
         reads=reads.fileno(),
         reads_port=reads.getsockname()[1],
-        clients=4,
         is_sn15_served=False,
         door=door.fileno(),
         log_level="info",
