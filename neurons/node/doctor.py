@@ -20,7 +20,7 @@ import msgspec
 
 from arena.chain.port import LOCAL_NETWORK, Subtensor
 from arena.race.draw import permitted_validators
-from arena.race.schedule import qualified_within_ms
+from arena.race.schedule import coming_closes_ms, qualified_within_ms
 from foundation.codes import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED, lookup
 from foundation.errors import ArenaError, redacted
 from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS
@@ -203,10 +203,13 @@ def check_queue(settings: Settings) -> DoctorCheck:
 
 def check_bank(settings: Settings) -> DoctorCheck:
     """Enough sealed batches for the races to come; on the local network a node makes its own."""
-    from arena.bank.stock import DAY_MS
-    from neurons.node.bank import measure_stock
+    from arena.bank.stock import DAY_MS, HORIZON_RACES
+    from arena.chain.opening import open_beacon, open_timelock
+    from neurons.node.opening import open_bank
 
-    level = measure_stock(settings, unix_ms())
+    policy, timelock = policy_of(settings), open_timelock(settings.network)
+    bank = open_bank(settings, policy, (), open_beacon(settings.network, unix_ms), timelock)
+    level = bank.level(coming_closes_ms(unix_ms(), policy.race, HORIZON_RACES), unix_ms())
     if level.is_made_here:
         return DoctorCheck("ok", "made here when it is empty (local network)")
     found = f"{level.races} races, {level.lasts_ms // DAY_MS} days"

@@ -15,8 +15,8 @@ from arena.chain.keys import keypair_signer
 from arena.policies import DEMO
 from foundation.errors import ArenaError
 from harness.catalogue.native import open_catalogue
-from neurons.cli.presenter import exit_code
-from neurons.node.bank import Replenisher, open_bank
+from neurons.cli.exit_codes import exit_code
+from neurons.node.opening import Replenisher, open_bank
 from neurons.settings.inputs import open_titles, prepare_suite, titles_file
 from neurons.settings.settings import Settings, resolve
 from problems.clusters import find_clusters
@@ -86,7 +86,7 @@ def test_a_signed_suite_with_any_file_changed_or_missing_stops_the_start(tmp_pat
 def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no_answer(monkeypatch):
     dice = random.Random(3)
     drawn = SimpleNamespace(randbits=dice.getrandbits, token_bytes=dice.randbytes)
-    monkeypatch.setattr("neurons.node.bank.secrets", drawn)
+    monkeypatch.setattr("neurons.node.opening.secrets", drawn)
     catalogue, readings = make_catalogue(600), []
 
     def read():
