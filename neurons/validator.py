@@ -46,7 +46,7 @@ from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.race.sharing import AddressLoop, ReleaseLoop, SharingLoop, open_exchange
+from neurons.race.sharing import AddressLoop, SharingLoop, open_exchange
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs
@@ -137,9 +137,6 @@ class Supervisor:
         self._clock = clock = RaceClock(node, qualifying, self._checkpoints)
         watch, serving = ChainWatch(node), node.serving
         sharing = SharingLoop(node, node.sharing, clock.race_id) if node.sharing else None
-        self._sharing = sharing
-        others = sharing.peers if sharing else tuple
-        releases = ReleaseLoop(node, node.operator_files, others) if node.operator_files else None
         exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
         address = AddressLoop(node, node.sharing.endpoint, whose="address") if node.sharing else None
         if serving and serving.door_address and not sharing:
@@ -150,7 +147,6 @@ class Supervisor:
             watch,
             logs=clock.current_logs,
             peers=sharing.peers_seen if sharing else tuple,
-            release=lambda: releases.facts if releases else None,
         )
         self._turning: list[Turning | None] = [
             Intake(node, qualifying),
@@ -160,7 +156,7 @@ class Supervisor:
             self._checkpoints,
             AnchorLoop(node, is_quiet=clock.is_quiet),
             watch,
-            releases,
+            node.operator_files,
             address,
         ]
         self._timed: list[tuple[str, Callable[[], Awaitable[object]], float]] = [

@@ -79,12 +79,11 @@ class ChainFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What another validator last said of its rules (`arena.exchange.port.Progress`), and when it was heard."""
+    """What another validator last said of its rules (`arena.exchange.port.Progress`)."""
 
     hotkey: str
     policy_sha256: str
     guest_sha256: str
-    seen_ms: int
 
 
 class OperatorFacts(msgspec.Struct, frozen=True, kw_only=True):

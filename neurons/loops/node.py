@@ -20,13 +20,13 @@ from structlog.typing import FilteringBoundLogger
 
 from arena.bank.stock import Bank
 from arena.chain.keys import HttpAuth
-from arena.chain.port import Beacon, Signer, Subtensor
-from arena.exchange.http_peers import HttpPeers
-from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
+from arena.chain.port import Beacon, Metagraph, Signer, Subtensor
 from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.port import Peer, Peers
 from arena.exchange.pull import Puller
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
+from arena.race.draw import permitted_validators
 from arena.records.model import Conditions, HostFacts
 from arena.records.port import WorkItem
 from arena.records.sequencer import Sequencer
@@ -36,8 +36,9 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from judge.budget import RaceSpending, Spending
 from neurons.health.metrics import Metrics
+from neurons.loops.operator_files import OperatorFiles
 from neurons.loops.serving import Serving
-from neurons.settings.settings import Endpoint, Settings
+from neurons.settings.settings import Endpoint
 from neurons.worker.pool import WorkerPool
 from problems.model import Problem, Product
 from problems.suites import Variant, VariantMaker
@@ -65,14 +66,7 @@ class SuiteVariants:
         return VariantMaker(self._suite, self._products())
 
 
-@dataclass
-class Permits:
-    """Who held a validator permit when the chain was last asked; empty before it was."""
-
-    hotkeys: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Sharing:
     """What a node that shares races has beside its own ports. `endpoint` is the address it publishes, `listener` the
     socket on which it answers, from `store`."""
@@ -84,20 +78,13 @@ class Sharing:
     peer_logs: PeerLogStore
     puller: Puller
     endpoint: str
-    permits: Permits
+    permits: frozenset[str] = frozenset()  # who held a validator permit when the chain was last asked
 
-
-@dataclass(frozen=True, kw_only=True)
-class OperatorFiles:
-    """What validators share by the operator's signature. `started_with` is the release that completed the settings of
-    this process, None where it had none; `policy_sha256` the released policy that it then ran under, "" where a setting
-    named the policy."""
-
-    operator: Operator
-    store: ReleaseStore
-    settings: Settings  # as they were given
-    started_with: FilesRelease | None = None
-    policy_sha256: str = ""
+    def others(self, metagraph: Metagraph, own_hotkey: str) -> list[Peer]:
+        """The other validators of a metagraph that publish an address, but for those ignored here."""
+        asked = set(permitted_validators(metagraph)) - self.peer_logs.ignored() - {own_hotkey}
+        found = ((neuron.hotkey, neuron.endpoint) for neuron in metagraph.neurons if neuron.hotkey in asked)
+        return [Peer(hotkey=hotkey, endpoint=endpoint) for hotkey, endpoint in found if endpoint]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,8 +44,9 @@ from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.status import last_place
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
+from neurons.loops.operator_files import OperatorFiles, operator_of
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
-from neurons.node.operator_files import take_operator_files
+from neurons.race.log import newest_race
 from neurons.race.sharing import open_sharing
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import (
@@ -105,7 +106,10 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             return other
 
         sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
-        settings, operator_files = await take_operator_files(settings, signer, chain, store, sharing)
+        operator, operator_files = await operator_of(settings, chain), None
+        if operator is not None:
+            operator_files = OperatorFiles(settings, operator, signer.hotkey, chain, sharing, metrics)
+            settings = await operator_files.start(await newest_race(store))
         policy = policy_of(settings)
         if permitted is not None:
             require_company(settings, policy, len(permitted))

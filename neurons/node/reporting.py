@@ -32,7 +32,6 @@ from neurons.health.status import (
     Deadline,
     Heartbeat,
     NodeFile,
-    OperatorFacts,
     PeerSeen,
     RaceFacts,
     Status,
@@ -45,7 +44,7 @@ from neurons.health.status import (
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
-from neurons.race.log import QUALIFYING, RaceLog, race_names, read_state
+from neurons.race.log import QUALIFYING, RaceLog, newest_race
 from neurons.race.sentences import short
 from neurons.settings.settings import Settings
 
@@ -90,11 +89,9 @@ class HeartbeatLoop:
         *,
         logs: Callable[[], list[RaceLog]],
         peers: Callable[[], tuple[PeerSeen, ...]] = tuple,
-        release: Callable[[], OperatorFacts | None] = lambda: None,
     ) -> None:
-        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of; `release` says how
-        the operator's files stand here."""
-        self._node, self._watch, self._logs, self._peers, self._release = node, watch, logs, peers, release
+        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of."""
+        self._node, self._watch, self._logs, self._peers = node, watch, logs, peers
         self._started_ms = node.now_ms()
         self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
         self._bank_until_ms: int | None = None
@@ -131,7 +128,7 @@ class HeartbeatLoop:
                 for log in self._logs()
                 for row in log.quarantined(hotkey)
             ),
-            release=self._release(),
+            release=node.operator_files.facts if node.operator_files else None,
         )
         self._show(made, facts)
         try:
@@ -214,15 +211,14 @@ async def read_store(store: PostgresStore, now_ms: int) -> StoreFacts:
 
 async def read_race(store: PostgresStore, now_ms: int) -> RaceFacts | None:
     """The newest race that was opened; None before the first. Raises as `read_store`."""
-    names = await race_names(store)
-    if not names:
+    state = await newest_race(store)
+    if state is None:
         return None
-    name, state = names[-1], await read_state(store, names[-1])
     return RaceFacts(
-        race_id=name,
+        race_id=state.race_id,
         stage=state.stage,
         deadline=next_deadline(state, store.validator, now_ms),
-        open_items=await store.open_items(name, "race"),
+        open_items=await store.open_items(state.race_id, "race"),
     )
 
 

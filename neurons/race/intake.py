@@ -288,7 +288,7 @@ class Intake:
         follow, `stand_in_ms` apart: validators do not tell each other whom they have qualified, so each of them runs
         the suite in the end."""
         sharing, rules, me = self._node.sharing, self._node.policy, self._node.signer.hotkey
-        permits = frozenset({me}) if sharing is None else sharing.permits.hotkeys
+        permits = frozenset({me}) if sharing is None else sharing.permits
         return is_work_due(
             qualifying_order(submission.subject.agent_version_id, permits),
             me,

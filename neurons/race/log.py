@@ -103,6 +103,12 @@ async def read_state(store: PostgresStore, race_id: str) -> RaceState:
     return replay(race_id, await store.events(stream_of(race_id)))
 
 
+async def newest_race(store: PostgresStore) -> RaceState | None:
+    """The race that was opened last; None before the first."""
+    names = await race_names(store)
+    return await read_state(store, names[-1]) if names else None
+
+
 class RaceList:
     """Reads races from a store. States that can't change any more are read once. While a race goes on no other
     is begun, so it alone is read: a node asks several times a second."""

@@ -1,11 +1,8 @@
-"""What a node opens to race together with the network's other validators, the loops that keep it fed, and its address;
-and the loop that keeps the operator's files up to date.
+"""What a node opens to race together with the network's other validators, the loops that keep it fed, and its address.
 
 Only permit holders of the metagraph seen last are answered; the address published on chain is the one the
 settings name; sources that the chain knows and this node does not are asked of peers and wait for the gate, as if
-their miners had brought them. A peer that is away or lying costs its answer and a log line. Sealed batches of a whole
-release are usable at once; policy, suite, titles and index take effect together, at the next start, and until then the
-log and the status say so.
+their miners had brought them. A peer that is away or lying costs its answer and a log line.
 """
 
 from __future__ import annotations
@@ -13,32 +10,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
-
-import structlog
 
 from arena.chain.keys import HttpAuth, verify
 from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
-from arena.exchange.operator_files import FilesRelease, ReleaseStore, of_operator
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService
 from arena.exchange.port import Peer, ProgressQuestion
-from arena.exchange.pull import Puller, ReleasePuller, ReleaseTurn, SourceRelay
+from arena.exchange.pull import Puller
+from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
 from arena.records.log import read_checkpoint
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, waiting_row
-from foundation.codes import POLICY_WAITS
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from harness.catalogue.server import listen
-from neurons.health.status import OperatorFacts, PeerSeen
-from neurons.loops.node import Node, OperatorFiles, Permits, Sharing
+from neurons.health.status import PeerSeen
+from neurons.loops.node import Node, Sharing
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.race.clock import RaceClock
 from neurons.settings.inputs import held_path
-from neurons.settings.released import place_files, released_policy
 from neurons.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -111,7 +104,6 @@ async def open_sharing(
                 peer_logs=held,
                 puller=Puller(peers, held, verify),
                 endpoint=endpoint,
-                permits=Permits(),
             )
 
 
@@ -149,11 +141,11 @@ class SharingLoop:
 
     def has_permit(self, hotkey: str) -> bool:
         """Whether a hotkey held a permit when the chain was last asked, and is not ignored here."""
-        return hotkey in self._ports.permits.hotkeys and hotkey not in self._ignored
+        return hotkey in self._ports.permits and hotkey not in self._ignored
 
     def peers_seen(self) -> tuple[PeerSeen, ...]:
         """The others that answered, and under which rules they run."""
-        return tuple(self._seen[hotkey] for hotkey in sorted(self._seen) if hotkey in self._ports.permits.hotkeys)
+        return tuple(self._seen[hotkey] for hotkey in sorted(self._seen) if hotkey in self._ports.permits)
 
     async def turn(self) -> None:
         """Look at the next final block, if there is one, and do what follows. Raises ArenaError U3030 while the chain
@@ -163,10 +155,10 @@ class SharingLoop:
         if finalized == self._block:
             return
         self._metagraph = await chain.metagraph(finalized)
-        self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
+        self._ports.permits = frozenset(permitted_validators(self._metagraph))
         self._block = finalized
         if (ignored := self._ports.peer_logs.ignored()) != self._ignored:
-            self._ignored, others = ignored, ignored - self._ports.permits.hotkeys
+            self._ignored, others = ignored, ignored - self._ports.permits
             self._node.log.info("peers ignored", peers=sorted(ignored - others), without_permit=sorted(others))
 
     async def bring_sources(self) -> None:
@@ -175,7 +167,7 @@ class SharingLoop:
         metagraph, peers = self._metagraph, self.peers()
         if metagraph is None or not peers or metagraph.block == self._relayed:
             return
-        miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._ports.permits.hotkeys]
+        miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._ports.permits]
         commitments = await self._node.chain.commitments(miners, metagraph.block)
         delivered, complaints = await self._relay.fetch(tuple(commitments.values()), peers)
         for complaint in complaints:
@@ -190,48 +182,21 @@ class SharingLoop:
         peers, now_ms = self.peers(), self._node.now_ms()
         if peers and self._race_id() and now_ms >= self._progress_not_before_ms:
             self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
-            await asyncio.gather(*(self._hear(peer, now_ms) for peer in peers))
+            await asyncio.gather(*(self._hear(peer) for peer in peers))
 
     def peers(self) -> list[Peer]:
         """The other validators that publish an address, as of the final block seen last, but for those ignored."""
-        found = peers_of(self._metagraph, self._node.signer.hotkey) if self._metagraph else []
-        return [peer for peer in found if peer.hotkey not in self._ignored]
+        return self._ports.others(self._metagraph, self._node.signer.hotkey) if self._metagraph else []
 
-    async def own_notes(self) -> list[str]:
-        """The newest signed state of this node's log that each other validator holds. One that does not answer soon, or
-        shows what this hotkey did not sign, proves nothing."""
-        node = self._node
-        question = NoteQuestion(validator=node.signer.hotkey)
-
-        async def ask(peer: Peer) -> str:
-            try:
-                async with asyncio.timeout(ANSWER_S):
-                    note = await self._ports.peers.ask(peer, question) or ""
-                return note if note and read_checkpoint(note, verify).validator == node.signer.hotkey else ""
-            except (ArenaError, TimeoutError) as error:
-                node.log.info("peer holds no note of ours", peer=peer.hotkey, reason=str(error))
-                return ""
-
-        try:
-            peers = peers_of(await node.chain.metagraph(), node.signer.hotkey)
-        except ArenaError as error:
-            node.log.warning("others were not asked for our notes", code=error.failure.code)
-            return []
-        return [note for note in await asyncio.gather(*map(ask, peers)) if note]
-
-    async def _hear(self, peer: Peer, now_ms: int) -> None:
+    async def _hear(self, peer: Peer) -> None:
         try:
             said = await self._ports.peers.ask(peer, ProgressQuestion(race=self._race_id()))
         except ArenaError as error:
             self._node.log.info("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
             return
         if said is not None:
-            self._seen[peer.hotkey] = PeerSeen(
-                hotkey=peer.hotkey,
-                policy_sha256=said.policy_sha256,
-                guest_sha256=said.guest_sha256,
-                seen_ms=now_ms,
-            )
+            rules = {"policy_sha256": said.policy_sha256, "guest_sha256": said.guest_sha256}
+            self._seen[peer.hotkey] = PeerSeen(hotkey=peer.hotkey, **rules)
 
 
 def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceClock) -> ExchangeServer:
@@ -250,112 +215,3 @@ def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceCloc
     )
     door_port = node.serving.door_port if node.serving else 0
     return ExchangeServer(Exchange(service, ports.auth, door_port=door_port), ports.listener)
-
-
-def peers_of(metagraph: Metagraph, own_hotkey: str) -> list[Peer]:
-    """The other validators of a metagraph that publish an address."""
-    permitted = permitted_validators(metagraph)
-    return [
-        Peer(hotkey=neuron.hotkey, endpoint=neuron.endpoint)
-        for neuron in metagraph.neurons
-        if neuron.hotkey in permitted and neuron.hotkey != own_hotkey and neuron.endpoint
-    ]
-
-
-class ReleaseLoop:
-    """Fetches releases for one node, and says what became of them."""
-
-    name, every_s = "operator files", 30.0
-
-    def __init__(self, node: Node, files: OperatorFiles, peers: Callable[[], Sequence[Peer]]) -> None:
-        """`peers` are the other validators now; of a node that shares no races nobody is asked."""
-        self._node, self._files, self._peers = node, files, peers
-        asks = node.sharing.peers if node.sharing else None
-        self._puller = ReleasePuller(asks, files.store, files.operator, verify) if asks else None
-        self._said: set[tuple[str, str]] = set()
-        self._placed: FilesRelease | None = files.started_with
-        self._unusable: tuple[str, ...] = ()
-        self.facts = OperatorFacts(operator=files.operator.hotkey)
-
-    async def turn(self) -> OperatorFacts:
-        """Ask the others, take what came. Raises ArenaError V2064, V2115."""
-        peers = self._peers()
-        if self._puller is not None and peers:
-            turn = await self._puller.turn(peers)
-            for complaint in turn.complaints:
-                self._node.metrics.release_complaints.labels(complaint.failure.code).inc()
-            log_turn(turn, self._files.store, self._said)
-        self.facts = await asyncio.to_thread(self._look)
-        metrics = self._node.metrics
-        metrics.release_sequence.set(self.facts.sequence)
-        metrics.release_files_lacking.set(self.facts.lacking)
-        metrics.policy_waits.set(bool(self.facts.policy_waits))
-        return self.facts
-
-    def _look(self) -> OperatorFacts:
-        """Place what a newer whole release brought, also one that was published here, and tell how it stands."""
-        files, log = self._files, self._node.log
-        newest, whole = (of_operator(signed, files.operator) for signed in (files.store.newest(), files.store.whole()))
-        waits = ""
-        if whole is not None:
-            if whole.release != self._placed:
-                self._place(whole.release)
-            try:
-                policy = None if files.settings.policy else released_policy(files.store, whole.release)
-            except ArenaError as error:  # it stops the next start, not this node
-                self._refuse(error.failure)
-                policy = None
-            if policy is not None and policy.policy_sha256 != files.policy_sha256:
-                waits = policy.policy_sha256
-        if waits and waits != self.facts.policy_waits:
-            log.warning(
-                "released policy takes effect at the next start",
-                code=POLICY_WAITS,
-                now=self._node.policy.policy_sha256[:12],
-                released=waits[:12],
-            )
-        return OperatorFacts(
-            operator=files.operator.hotkey,
-            sequence=newest.release.sequence if newest else 0,
-            release_sha256=newest.release.release_sha256 if newest else "",
-            files=len(newest.release.files) if newest else 0,
-            lacking=len(files.store.missing(newest.release)) if newest else 0,
-            policy_waits=waits,
-            unusable=self._unusable,
-        )
-
-    def _place(self, release: FilesRelease) -> None:
-        files, log = self._files, self._node.log
-        self._unusable = ()
-        failures = place_files(files.settings, files.store, release, ("batch",))
-        for failure in failures:
-            self._refuse(failure)
-        log.info(
-            "operator's batches are in the bank; the rest of the release takes effect at the next start",
-            release=release.sequence,
-            batches=len(release.of_kind("batch")) - len(failures),
-        )
-        self._placed = release
-
-    def _refuse(self, failure: Failure) -> None:
-        if failure.detail not in self._unusable:
-            self._unusable += (failure.detail,)
-            self._node.log.warning("operator's file", code=failure.code, detail=failure.detail)
-
-
-def log_turn(turn: ReleaseTurn, store: ReleaseStore, said: set[tuple[str, str]]) -> None:
-    """What a turn of fetching brought, and complaints (peer, code) that are not `said` since the turn before."""
-    log, before = structlog.get_logger(), frozenset(said)
-    said.clear()
-    for complaint in turn.complaints:
-        said.add(told := (complaint.peer, complaint.failure.code))
-        if told not in before:
-            log.warning("peer", peer=complaint.peer, code=complaint.failure.code, detail=complaint.failure.detail)
-    newest = store.newest()
-    if newest is None or not (turn.is_new or turn.fetched or turn.is_whole):
-        return
-    release = newest.release
-    state = "whole" if not turn.lacking else "incomplete"
-    log.info(
-        "operator's release", release=release.sequence, state=state, lacking=turn.lacking, fetched=len(turn.fetched)
-    )

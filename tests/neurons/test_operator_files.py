@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -16,14 +13,15 @@ from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
+from arena.exchange.operator_files import Operator
 from arena.gate.likeness import encode_sketch, make_sketch
 from arena.policies import DEMO
-from arena.race.machine import Event, RaceClosed, RaceOpened, encode_event
+from arena.race.machine import RaceClosed, RaceOpened, encode_event, replay
 from foundation.errors import ArenaError
 from neurons.cli.app import app
-from neurons.loops.node import Node, OperatorFiles, Permits, Sharing
-from neurons.node.operator_files import take_operator_files
-from neurons.race.sharing import ReleaseLoop
+from neurons.health.metrics import Metrics
+from neurons.loops.node import Sharing
+from neurons.loops.operator_files import OperatorFiles
 from neurons.settings.inputs import policy_of
 from neurons.settings.released import held_sketches, open_releases, with_held_release
 from neurons.settings.settings import Settings, resolve
@@ -39,23 +37,9 @@ from tests.arena.operator_stand import (
     seal,
 )
 from tests.arena.race_stand import batch
-from tests.neurons.clock_stand import Desk, Time
 
 TAO_RAO = 1_000_000_000
 OTHER = replace(DEMO, name="later")
-
-
-class Races:
-    """A store that holds the events of one race, or none."""
-
-    def __init__(self, *events: Event) -> None:
-        self._events = [encode_event(event) for event in events]
-
-    async def streams(self, prefix: str) -> list[str]:
-        return [f"{prefix}race-000001"] if self._events else []
-
-    async def events(self, stream: str) -> list[str]:
-        return self._events
 
 
 class World:
@@ -72,9 +56,9 @@ class World:
             folder / "chain.sqlite", now_ms=lambda: NOW_MS, netuid=NETUID, owner=OPERATOR_KEY.hotkey
         )
         self.sharing = Sharing(
-            listener=None, store=None, auth=None, peers=self.peers, peer_logs=None, puller=None,
-            endpoint="", permits=Permits(),
+            listener=None, store=None, auth=None, peers=self.peers, peer_logs=self.giver.held, puller=None, endpoint="",
         )  # type: ignore[arg-type]  # fmt: skip
+        self.metrics = Metrics()
 
     async def enrol(self) -> None:
         for signer in (self.giver.signer, self.signer):
@@ -85,20 +69,10 @@ class World:
     def settings(self, **flags: object) -> Settings:
         return resolve({"state_dir": self.state_dir, "operator_hotkey": OPERATOR_KEY.hotkey, **flags}).settings
 
-    async def take(
-        self,
-        settings: Settings,
-        store: Races | None = None,
-        sharing: Sharing | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> tuple[Settings, OperatorFiles | None]:
-        sharing = sharing or self.sharing
-        return await take_operator_files(settings, self.signer, self.chain, store or Races(), sharing, sleep)
-
-    def node(self, **changes: object) -> Node:
-        (self.folder / "desk").mkdir(exist_ok=True)
-        desk = Desk(None, self.signer, self.folder / "desk", Time(), DEMO)  # type: ignore[arg-type]  # nothing is stored
-        return dataclasses.replace(desk.node, **changes)
+    def files(self, settings: Settings) -> OperatorFiles:
+        """What a node that begins now has of the operator's."""
+        operator = Operator(hotkey=OPERATOR_KEY.hotkey, netuid=NETUID)
+        return OperatorFiles(settings, operator, self.signer.hotkey, self.chain, self.sharing, self.metrics)
 
 
 @pytest.fixture
@@ -118,9 +92,10 @@ async def test_a_node_with_settings_alone_waits_and_then_starts_under_the_operat
         waited.append(seconds)
         publish_folder(world.giver.releases, world.folder / "files")
 
-    settings, files = await world.take(world.settings(), sleep=publish_meanwhile)
+    files = world.files(world.settings())
+    settings = await files.start(None, publish_meanwhile)
     assert waited == [1.0]
-    assert policy_of(settings).policy_sha256 == DEMO.policy_sha256 == files.policy_sha256
+    assert policy_of(settings).policy_sha256 == DEMO.policy_sha256 and not (await files.turn()).policy_waits
     assert settings.bank_hotkey == OPERATOR_KEY.hotkey
     placed = {path.name for folder in ("suites", "bank") for path in (world.state_dir / folder).iterdir()}
     assert placed == world.names - {"policy.json"}
@@ -136,22 +111,16 @@ async def test_a_race_past_its_close_is_finished_under_its_own_policy(world: Wor
         race_id="race-000001", policy=DEMO, policy_sha256=DEMO.policy_sha256, batch=batch(), opened_ms=1, closes_ms=2
     )
     story = (opened, RaceClosed(closing_block=5, beacon_network="local", beacon_round=1))[:events]
-    settings, files = await world.take(world.settings(), Races(*story))
+    files = world.files(world.settings())
+    settings = await files.start(replay("race-000001", [encode_event(event) for event in story]))
     assert policy_of(settings) == expected
-    assert files.policy_sha256 == expected.policy_sha256
-
-
-def peers(world: World):
-    from arena.exchange.port import Peer
-
-    yield Peer(hotkey=world.giver.hotkey, endpoint="local")
+    assert (await files.turn()).policy_waits == ("" if expected is OTHER else OTHER.policy_sha256)
 
 
 async def test_a_running_node_takes_batches_at_once_and_says_that_a_policy_waits(world: World) -> None:
     publish_folder(world.giver.releases, world.folder / "files")
-    _, files = await world.take(world.settings())
-    node = world.node(sharing=world.sharing, log=structlog.get_logger())
-    loop = ReleaseLoop(node, files, lambda: list(peers(world)))
+    loop = world.files(world.settings())
+    await loop.start(None)
     with structlog.testing.capture_logs() as first:
         facts = await loop.turn()
     assert (facts.sequence, facts.lacking, facts.policy_waits, first) == (1, 0, "", [])
@@ -165,7 +134,7 @@ async def test_a_running_node_takes_batches_at_once_and_says_that_a_policy_waits
     assert (facts.sequence, facts.policy_waits) == (2, OTHER.policy_sha256)
     waiting = [line for line in said if line.get("code") == "V2104"]
     assert [line["released"] for line in waiting] == [OTHER.policy_sha256[:12]]
-    assert node.metrics.registry.get_sample_value("arena_policy_waits") == 1
+    assert world.metrics.registry.get_sample_value("arena_policy_waits") == 1
 
 
 def arena(*arguments: object) -> tuple[int, str, Exception | None]:

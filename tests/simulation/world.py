@@ -37,7 +37,7 @@ from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import Failure
 from neurons.loops.checkpoints import AnchorLoop
-from neurons.loops.node import Permits, Sharing
+from neurons.loops.node import Sharing
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
 from problems.model import Product
@@ -241,7 +241,6 @@ class SimulatedDesk(Desk):
             peer_logs=self.held,
             puller=Puller(self.peers, self.held, verify),
             endpoint="",
-            permits=Permits(),
         )
         self.node = dataclasses.replace(self.node, sharing=sharing)
         self.node.committed.add(LIE)  # a liar knows of it
