@@ -138,10 +138,8 @@ class Supervisor:
         watch, serving = ChainWatch(node), node.serving
         sharing = SharingLoop(node, node.sharing, clock.race_id) if node.sharing else None
         exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
-        address = AddressLoop(node, node.sharing.endpoint, whose="address") if node.sharing else None
-        if serving and serving.door_address and not sharing:
-            door = settings.public_endpoint or serving.door_address
-            address = AddressLoop(node, door, whose="door's address", told="miners find the door on chain:")
+        door = (settings.public_endpoint or serving.door_address) if serving and serving.door_address else ""
+        endpoint = node.sharing.endpoint if node.sharing else door
         heart = HeartbeatLoop(
             node,
             watch,
@@ -157,7 +155,7 @@ class Supervisor:
             AnchorLoop(node, is_quiet=clock.is_quiet),
             watch,
             node.operator_files,
-            address,
+            AddressLoop(node, endpoint) if endpoint else None,
         ]
         self._timed: list[tuple[str, Callable[[], Awaitable[object]], float]] = [
             ("sweep", partial(sweep, node), SWEEP_S),

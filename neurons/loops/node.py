@@ -9,7 +9,7 @@ import functools
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,11 +116,6 @@ class Node:
     upstreams: tuple[Endpoint, ...] = ()
     judge: Endpoint | None = None  # None: the scripted judge
     committed: set[str] = field(default_factory=set)  # every hash that this process put into the hotkey's slot on chain
-    silent: tuple[str, ...] = ()  # model endpoints that did not answer when it was opened, each with the reason
-
-    def suite_problems(self) -> Mapping[str, Problem]:
-        """The suite by public problem id."""
-        return {problem.problem_id: problem for problem in self.suite}
 
 
 class JudgeBudgets:

@@ -115,7 +115,8 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             require_company(settings, policy, len(permitted))
         await asyncio.to_thread(prepare_catalogue, settings)
         upstreams, judge = chosen_endpoints(settings, policy)
-        silent = await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models) if upstreams else ()
+        if upstreams:
+            await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models)
         pool = await _open_pool(settings, policy, upstreams, judge, stack)
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
@@ -151,7 +152,6 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             sharing=sharing,
             upstreams=upstreams,
             judge=judge,
-            silent=silent,
         )
 
 

@@ -48,11 +48,9 @@ from neurons.race.log import QUALIFYING, RaceLog, newest_race
 from neurons.race.sentences import short
 from neurons.settings.settings import Settings
 
-_DEAD = "No agent's run ends before it answers, and none loses by it. Start it: the node goes on and finds it by itself"
-
 
 def banner(settings: Settings, node: Node) -> str:
-    """Six lines, and one for each model endpoint that does not answer."""
+    """Six lines."""
     key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
 
     def address(host: str, port: int | None, setting: str) -> str:
@@ -65,7 +63,6 @@ def banner(settings: Settings, node: Node) -> str:
     rows = [
         ("agents", f"{node.pool.size} at once in {node.conditions.sandbox.name}; rules of {node.policy.name}"),
         ("models", f"{models or 'scripted, on this machine'}; judge {settings.judge_base_url or 'scripted'}"),
-        *(("DEAD", f"{line}. {_DEAD}") for line in node.silent),
         ("miners", f"submit at {door}"),
         ("reads", f"{reads}; metrics {metrics}" + ("/metrics" if settings.metrics_port else "")),
         ("stop", f"Ctrl-C; how it is: arena validator status --state-dir {settings.state_dir}"),

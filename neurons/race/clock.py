@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.bank.batch import Batch
-from arena.bank.stock import DAY_MS, HORIZON_RACES
 from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
@@ -72,7 +71,7 @@ from arena.race.machine import (
     stream_of,
     succession,
 )
-from arena.race.schedule import ROLLS, Timeline, coming_closes_ms, stated_opening_ms, timeline, timeline_refusal
+from arena.race.schedule import ROLLS, Timeline, stated_opening_ms, timeline, timeline_refusal
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
 from arena.records.log import note_sha256, read_checkpoint
@@ -81,7 +80,6 @@ from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, STATE_PRUNED, Owner
 from foundation.errors import ArenaError
 from harness.agents.registry import shipped_source
-from neurons.health.status import BANK_DAYS_MIN
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, run_loop
@@ -344,17 +342,12 @@ class RaceClock:
         return await asyncio.to_thread(write_policy, self._node.state_dir, opened.policy, opened.policy_sha256)
 
     async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
-        bank, rules = self._node.bank, self._node.policy.race
+        bank, problems = self._node.bank, self._node.policy.race.problems
         await asyncio.to_thread(bank.prepare)  # before the close is set, which nobody should wait away
         _, closes_ms = coming_race(earlier, self._node.now_ms(), self._node.policy)
         opens_with = self._node.beacon.round_after(closes_ms)
-        notice = await asyncio.to_thread(bank.seal_for, state.race_id, rules.problems, round_number=opens_with)
-        event = await self._open(state, notice.batch, earlier, closes_ms)
-        now_ms = self._node.now_ms()
-        level = await asyncio.to_thread(bank.level, coming_closes_ms(now_ms, rules, HORIZON_RACES), now_ms)
-        if level.is_low(BANK_DAYS_MIN):
-            self._node.log.warning("bank runs low", races=level.races, days=level.lasts_ms // DAY_MS)
-        return event
+        notice = await asyncio.to_thread(bank.seal_for, state.race_id, problems, round_number=opens_with)
+        return await self._open(state, notice.batch, earlier, closes_ms)
 
     async def _fetch(self, effect: FetchBeacon, state: RaceState) -> None:
         """Fetch the round and open the batch with it: a race whose batch does not open is never drawn."""

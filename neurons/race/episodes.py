@@ -149,7 +149,7 @@ class EpisodeLoop:
         titles: AcceptedTitles | None = None
         if context.stage == "race":
             batch = await asyncio.to_thread(self._node.bank.batch, context.race_id)
-            found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
+            found = next((one for one in batch.problems if one.problem_id == context.problem_id), None)
             titles = batch.titles
         elif context.variant_seed and self._node.variants is not None:
             drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
@@ -157,7 +157,7 @@ class EpisodeLoop:
         elif self._node.policy.qualifying.variant_blocks:
             raise ArenaError("P4013", f"{context.problem_id} was enqueued under a policy without variants")
         else:
-            found = self._node.suite_problems().get(context.problem_id)
+            found = next((one for one in self._node.suite if one.problem_id == context.problem_id), None)
         if found is None:
             raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
         if subject.is_control:
@@ -243,21 +243,13 @@ class EpisodeLoop:
         self._node.metrics.faults.labels(failure.code).inc()
         self._node.metrics.unscored.labels(failure.owner.value).inc()
         self._node.log.warning("attempt faulted", attempt=lease.attempt_id, code=failure.code, detail=failure.detail)
-        retry = (
-            None
-            if is_hopeless
-            else after_fault(
-                failure,
-                lease.item.context.stage,
-                faults=lease.faults,
-                counted=lease.counted,
-                rules=self._node.policy.race,
-            )
-        )
+        counts = {"faults": lease.faults, "counted": lease.counted}
+        after = after_fault(failure, lease.item.context.stage, **counts, rules=self._node.policy.race)
+        retry = None if is_hopeless else after
         is_closing = retry is None
         if is_nobodys_fault(failure):
             self._journals.forgive(lease)
-        record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
+        record = _attempt(lease, "faulted", failure, is_closing=is_closing)
         witness = witness_item(lease.item, self._node.policy.race)
 
         async def write() -> None:
@@ -288,11 +280,7 @@ class EpisodeLoop:
 
 
 def _attempt(
-    lease: Lease,
-    ended: Literal["faulted", "abandoned"],
-    *,
-    failure: Failure,
-    is_closing: bool = False,
+    lease: Lease, ended: Literal["faulted", "abandoned"], failure: Failure, *, is_closing: bool = False
 ) -> AttemptRecord:
     return AttemptRecord(
         attempt_id=lease.attempt_id,
@@ -309,7 +297,7 @@ async def sweep(node: Node) -> None:
     lost = Failure(code="V2006", detail="the lease ran out or was closed")
     journals = Journals(node)
     for lease in await node.store.expired():
-        record = _attempt(lease, "abandoned", failure=lost)
+        record = _attempt(lease, "abandoned", lost)
         journals.forgive(lease)
         with contextlib.suppress(LeaseLostError):
             # behind the others: what ends the whole process must not be the first thing it meets again

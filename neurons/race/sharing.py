@@ -41,13 +41,12 @@ LOOK_EVERY_S = 60.0  # at the address that the chain names; a chain that refused
 
 
 class AddressLoop:
-    """Keeps one address of a node's hotkey on chain."""
+    """Keeps the address of a node's hotkey on chain: of the exchange, or of the door of one that shares no races."""
 
     name, every_s = "address", LOOK_EVERY_S
 
-    def __init__(self, node: Node, endpoint: str, *, whose: str, told: str = "") -> None:
-        """`whose` begins the log lines; `told` is the sentence of one that went well, before the address."""
-        self._node, self._endpoint, self._whose, self._told = node, endpoint, whose, told
+    def __init__(self, node: Node, endpoint: str) -> None:
+        self._node, self._endpoint = node, endpoint
 
     async def turn(self) -> None:
         """Publish the address unless the chain names it or this hotkey is not on it. Raises ArenaError U3030."""
@@ -59,11 +58,10 @@ class AddressLoop:
         result = await node.chain.publish(node.signer, self._endpoint)
         about = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
         if result.status == "ok":
-            text = f"{self._told} {self._endpoint}" if self._told else ""
-            node.log.info(f"{self._whose} published", **about, text=text)
+            node.log.info("address published", **about, text=f"others find this node on chain: {self._endpoint}")
             return
-        text = f"{self._whose} is not on chain: {result.status} {result.detail}; tried again in {LOOK_EVERY_S:.0f} s"
-        node.log.warning(f"{self._whose} not published", **about, text=text)
+        text = f"address is not on chain: {result.status} {result.detail}; tried again in {LOOK_EVERY_S:.0f} s"
+        node.log.warning("address not published", **about, text=text)
 
 
 TURN_S = 1.0  # the chain is looked at once a final block

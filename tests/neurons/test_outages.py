@@ -61,8 +61,6 @@ def test_a_model_outage_leaves_faulted_attempts_and_no_zero(arena_base: Path, sm
     run = make_run(arena_base, small_catalogue, policy=PATIENT, names=("expert",), openai_base_url=address)
     with running_validator(run) as process:
         follow(run, lambda view: view.records >= 2, process)
-        banner = next(line for line in (run.folder / "validator.log").read_text().splitlines() if '"ready"' in line)
-        assert f"DEAD   model at {address} does not answer" in banner
         down = status_until(run, lambda shown: "U3002" in shown)
         assert down.startswith("NEEDS A PERSON") and f"{address} does not answer" in down
         listed = raw(json.dumps({"data": [{"id": name} for name in MODELS]}).encode())
