@@ -35,8 +35,7 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.native import open_catalogue
-from neurons.node.opening import open_bodies
-from neurons.race.log import QUALIFYING, RaceLog, link_catalogue
+from neurons.race.log import QUALIFYING, RaceLog, link_catalogue, open_reading
 from neurons.settings.endpoints import check_endpoints, named_endpoints
 from neurons.settings.inputs import chain_of, policy_of, prepare_catalogue, unix_ms
 from neurons.settings.settings import Settings, environment_of
@@ -184,9 +183,9 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 
 async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator[DemoView]:
     """Views until the race is over. Raises ArenaError V2206, with the log's end, when the validator ends first."""
-    while (store := await _connected(run)) is None:
-        await _wait(run, process)
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        while (store := await _connected(run, stack)) is None:
+            await _wait(run, process)
         qualifying, race = RaceLog(store, QUALIFYING), RaceLog(store, RACE)
         while True:
             await qualifying.refresh()
@@ -202,15 +201,13 @@ async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator
             if view.is_over:
                 return
             await _wait(run, process)
-    finally:
-        await store.close()
 
 
-async def _connected(run: DemoRun) -> PostgresStore | None:
+async def _connected(run: DemoRun, stack: contextlib.AsyncExitStack) -> PostgresStore | None:
     """The validator's store; None while it does not answer."""
     try:
         location = read_location(run.folder)
-        return await PostgresStore.open(location.dsn, location.validator) if location else None
+        return await open_reading(location, stack) if location else None
     except ArenaError as error:
         if error.failure.code != STORE_AWAY:
             raise
@@ -230,10 +227,8 @@ async def conclude(run: DemoRun) -> tuple[VerifyReport, dict[str, int]]:
     """Every record verified, and the weights as the chain holds them, by hotkey; after the validator has stopped."""
     chain, hotkey = chain_of(run.settings), keypair_signer(VALIDATOR).hotkey
     hotkeys = {neuron.uid: neuron.hotkey for neuron in (await chain.metagraph()).neurons}
-    async with embedded_server(run.folder) as server:
-        store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(run.settings))
-        try:
-            report = await verify_store(store, verify)
-        finally:
-            await store.close()
+    async with embedded_server(run.folder), contextlib.AsyncExitStack() as stack:
+        location = read_location(run.folder)
+        assert location is not None, "the validator wrote it"
+        report = await verify_store(await open_reading(location, stack), verify)
     return report, {hotkeys[uid]: weight for uid, weight in await chain.weights(hotkey)}

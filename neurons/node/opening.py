@@ -99,13 +99,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         await prepare_local_chain(chain, signer)
         permitted = await permitted_at_start(chain, signer.hotkey, settings.state_dir)
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
-
-        async def open_again() -> PostgresStore:  # for readers from outside, who take none of the node's connections
-            other = await PostgresStore.open(location.dsn, location.validator, objects=objects)
-            stack.push_async_callback(other.close)
-            return other
-
-        sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
+        sharing = await stack.enter_async_context(open_sharing(settings, signer, location))
         operator, operator_files = await operator_of(settings, chain), None
         if operator is not None:
             operator_files = OperatorFiles(settings, operator, signer.hotkey, chain, sharing, metrics)

@@ -21,12 +21,10 @@ from arena.api.board import Board
 from arena.chain.keys import HttpCheck
 from arena.chain.opening import open_subtensor
 from arena.door.service import Desk, Door
-from arena.store.objects import open_objects
-from arena.store.postgres import PostgresStore
 from arena.web.server import DoorServer, TailServer
 from foundation.errors import ArenaError
 from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, ServingSetup, ServingState
-from neurons.race.log import open_explainer
+from neurons.race.log import open_explainer, open_reading
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs
 
@@ -59,7 +57,7 @@ async def serve() -> None:
     async with contextlib.AsyncExitStack() as stack:
         if setup.reads != NO_SOCKET:
             tail = TailServer(
-                await _open_store(setup, stack),
+                await open_reading(setup.location, stack),
                 stack.enter_context(socket.socket(fileno=setup.reads)),
                 now_ms=unix_ms,
                 suites=suites,
@@ -69,7 +67,7 @@ async def serve() -> None:
             servers.append(tail)
             board = tail.board
         if setup.door != NO_SOCKET:
-            store, state_dir = await _open_store(setup, stack), Path(setup.state_dir)
+            store, state_dir = await open_reading(setup.location, stack), Path(setup.state_dir)
             chain = open_subtensor(setup.network, netuid=setup.netuid, state_dir=state_dir, now_ms=unix_ms)
             board = board or Board(store, now_ms=unix_ms, suites=suites)
             auth = HttpCheck(setup.location.validator, time.time_ns)
@@ -78,15 +76,6 @@ async def serve() -> None:
             servers.append(DoorServer(door, stack.enter_context(socket.socket(fileno=setup.door)), board))
         _say(ServingState())
         await asyncio.gather(*(server.run(stop) for server in servers))
-
-
-async def _open_store(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> PostgresStore:
-    """Connections of its own: a crowd at one of the two doors takes none of the other's."""
-    place = setup.location
-    objects = open_objects(place.objects) if place.objects else None
-    store = await PostgresStore.open(place.dsn, place.validator, objects=objects)
-    stack.push_async_callback(store.close)
-    return store
 
 
 def _say(state: ServingState) -> None:

@@ -10,6 +10,7 @@ Results on raced problems are explained from the batches and catalogues that a s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import os
@@ -28,6 +29,8 @@ from arena.race.machine import Force, RaceState, coming_race, force_of, replay, 
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
+from arena.store.location import StoreLocation
+from arena.store.objects import open_objects
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from harness.catalogue.layout import read_manifest
@@ -90,6 +93,15 @@ class RaceLog(RaceRecords):
             self._ends[agent] = found
             self.forget(*agent)
         return found
+
+
+async def open_reading(location: StoreLocation, stack: contextlib.AsyncExitStack) -> PostgresStore:
+    """One more way to a node's log and its bodies: a crowd of readers takes none of another's connections. Raises
+    ArenaError V2021, V2029."""
+    objects = open_objects(location.objects) if location.objects else None
+    store = await PostgresStore.open(location.dsn, location.validator, objects=objects)
+    stack.push_async_callback(store.close)
+    return store
 
 
 async def race_names(store: PostgresStore) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from arena.chain.keys import HttpAuth, verify
@@ -22,8 +22,7 @@ from arena.exchange.port import Peer, ProgressQuestion
 from arena.exchange.pull import Puller
 from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
-from arena.records.log import read_checkpoint
-from arena.store.postgres import PostgresStore
+from arena.store.location import StoreLocation
 from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
@@ -31,6 +30,7 @@ from neurons.health.status import PeerSeen
 from neurons.loops.node import Node, Sharing
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.race.clock import RaceClock
+from neurons.race.log import open_reading
 from neurons.settings.inputs import held_path
 from neurons.settings.settings import Settings
 
@@ -70,14 +70,12 @@ ANSWER_S = 10.0  # a start waits no longer for the others
 
 
 @contextlib.asynccontextmanager
-async def open_sharing(
-    settings: Settings, signer: Signer, open_store: Callable[[], Awaitable[PostgresStore]]
-) -> AsyncIterator[Sharing | None]:
+async def open_sharing(settings: Settings, signer: Signer, location: StoreLocation) -> AsyncIterator[Sharing | None]:
     """The ports of a node that shares races, None for one that does not.
 
-    `open_store` connects to the node's log once more: what others read takes none of the node's own connections. Raises
-    ArenaError V2030 when it has no address that others reach, or the live tail's port, or one that the
-    chain can't hold; V2014 when the port cannot be had; V2064 (folders).
+    What others read takes none of the node's own connections to the store. Raises ArenaError V2030 when it has no
+    address that others reach, or the live tail's port, or one that the chain can't hold; V2014 when the port cannot be
+    had; V2021; V2064 (folders).
     """
     if not settings.share:
         yield None
@@ -92,17 +90,18 @@ async def open_sharing(
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     held = PeerLogStore(held_path(settings.state_dir))
-    with listen(settings.public_host, port) as listener:
-        async with contextlib.aclosing(HttpPeers(auth)) as peers:
-            yield Sharing(
-                listener=listener,
-                store=await open_store(),
-                auth=auth,
-                peers=peers,
-                peer_logs=held,
-                puller=Puller(peers, held, verify),
-                endpoint=endpoint,
-            )
+    async with contextlib.AsyncExitStack() as stack:
+        listener = stack.enter_context(listen(settings.public_host, port))
+        peers = await stack.enter_async_context(contextlib.aclosing(HttpPeers(auth)))
+        yield Sharing(
+            listener=listener,
+            store=await open_reading(location, stack),
+            auth=auth,
+            peers=peers,
+            peer_logs=held,
+            puller=Puller(peers, held, verify),
+            endpoint=endpoint,
+        )
 
 
 class SharingLoop:
