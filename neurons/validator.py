@@ -136,7 +136,7 @@ class Supervisor:
         qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
         self._clock = clock = RaceClock(node, qualifying, self._checkpoints)
         watch, serving = ChainWatch(node), node.serving
-        sharing = SharingLoop(node, node.sharing, clock.race_id) if node.sharing else None
+        sharing = SharingLoop(node, node.sharing, clock.current) if node.sharing else None
         exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
         door = (settings.public_endpoint or serving.door_address) if serving and serving.door_address else ""
         endpoint = node.sharing.endpoint if node.sharing else door
@@ -155,6 +155,7 @@ class Supervisor:
             AnchorLoop(node, is_quiet=clock.is_quiet),
             watch,
             node.operator_files,
+            sharing,
             AddressLoop(node, endpoint) if endpoint else None,
         ]
         self._timed: list[tuple[str, Callable[[], Awaitable[object]], float]] = [
@@ -162,7 +163,9 @@ class Supervisor:
             ("heartbeat", partial(heart.beat, self._drain), EVERY_S),
             ("parent", self._look_for_parent, 1.0),
         ]
-        self._running = (clock, DatabaseWatch(node), serving, node.local_chain, exchange, sharing)
+        if sharing:
+            self._timed += [("sources", sharing.bring_sources, 1.0), ("hearing", sharing.hear, 1.0)]
+        self._running = (clock, DatabaseWatch(node), serving, node.local_chain, exchange)
 
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""

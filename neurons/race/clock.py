@@ -181,10 +181,6 @@ class RaceClock:
         """The race of the last turn; None before the first."""
         return self._latest[-1] if self._latest else None
 
-    def race_id(self) -> str:
-        """The race of the last turn; "" before the first."""
-        return self._latest[-1].race_id if self._latest else ""
-
     def progress(self, race_id: str) -> Progress | None:
         """How far the race of the last turn is; None for any other."""
         race = self.current()
@@ -285,10 +281,6 @@ class RaceClock:
             self._drain.went_on(f"race {kind}")
 
     # -- effects
-    def _beacon(self, round_number: int) -> BeaconTry:
-        """What became of a round, as far as this process has asked for it."""
-        return self._tried if self._tried.round == round_number else BeaconTry(round=round_number)
-
     async def _carry_out(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Do what is due and answer with its event. Raises ArenaError where it can't be done."""
         match effect:
@@ -351,7 +343,7 @@ class RaceClock:
 
     async def _fetch(self, effect: FetchBeacon, state: RaceState) -> None:
         """Fetch the round and open the batch with it: a race whose batch does not open is never drawn."""
-        asked = self._tried = replace(self._beacon(effect.round), asked_ms=self._node.now_ms())
+        asked = self._tried = replace(self._tried, asked_ms=self._node.now_ms())
         beacon = await self._node.beacon.fetch(effect.round)
         if beacon is None:
             return
@@ -449,7 +441,9 @@ class RaceClock:
             return RaceObservation(now_ms=now_ms, validator=node.store.validator, finalized_block=finalized)
         closes_ms = state.opened.closes_ms
         beacon_round = state.closed.beacon_round if state.closed else node.beacon.round_after(closes_ms)
-        tried, log, open_items = self._beacon(beacon_round), self._log_of(state.race_id), 0
+        if self._tried.round != beacon_round:
+            self._tried = BeaconTry(round=beacon_round)
+        tried, log, open_items = self._tried, self._log_of(state.race_id), 0
         if state.stage == "running":  # the items before the log: a result in between is seen
             open_items = await node.store.open_items(state.race_id, "race")
             await log.refresh()

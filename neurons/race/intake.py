@@ -68,7 +68,6 @@ class Ownership:
         self._node = node
         self._places: dict[tuple[str, int], tuple[str, int]] = {}  # by hotkey and block: coldkey and order there
         self._races = RaceList(node.store)
-        self._ends_ms: dict[str, int] = {}  # by promoted agent version: the end of its first embargo
         self._reveals: dict[str, int] = {}
 
     async def author(self, subject: Subject) -> Author:
@@ -101,12 +100,12 @@ class Ownership:
 
         Winners are the promotions of settlements that are in force here.
         """
-        for state in await self._races.states(self._node.now_ms(), self._node.policy):
-            won, opened = state.settlement, state.opened
-            if won is not None and won.is_promotion and opened is not None and force_of(state) in ("own", "adopted"):
-                self._ends_ms.setdefault(won.top_agent_version_id, opening_ms(opened.closes_ms, opened.policy))
         now_ms = self._node.now_ms()
-        for agent, ends_ms in self._ends_ms.items():
+        for state in await self._races.states(now_ms, self._node.policy):
+            won, opened = state.settlement, state.opened
+            if won is None or not won.is_promotion or opened is None or force_of(state) not in ("own", "adopted"):
+                continue
+            agent, ends_ms = won.top_agent_version_id, opening_ms(opened.closes_ms, opened.policy)
             if agent in self._reveals or now_ms < ends_ms:
                 continue
             try:

@@ -22,13 +22,13 @@ from arena.exchange.port import Peer, ProgressQuestion
 from arena.exchange.pull import Puller
 from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
+from arena.race.machine import RaceState
 from arena.store.location import StoreLocation
 from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from neurons.health.status import PeerSeen
 from neurons.loops.node import Node, Sharing
-from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.race.clock import RaceClock
 from neurons.race.log import open_reading
 from neurons.settings.inputs import held_path
@@ -64,7 +64,6 @@ class AddressLoop:
         node.log.warning("address not published", **about, text=text)
 
 
-TURN_S = 1.0  # the chain is looked at once a final block
 PROGRESS_EVERY_MS = 300_000
 ANSWER_S = 10.0  # a start waits no longer for the others
 
@@ -105,14 +104,17 @@ async def open_sharing(settings: Settings, signer: Signer, location: StoreLocati
 
 
 class SharingLoop:
-    """Keeps the permit list, the published address, the sources and what is heard of others up to date."""
+    """Keeps the permit list, the sources and what is heard of others up to date; each is a loop of its own, so that a
+    slow peer does not hold up the permit list."""
 
-    def __init__(self, node: Node, ports: Sharing, race_id: Callable[[], str]) -> None:
-        """`race_id` is the race this node is at."""
-        self._node, self._ports, self._race_id = node, ports, race_id
+    name, every_s = "sharing", 1.0  # the chain is looked at once a final block
+
+    def __init__(self, node: Node, ports: Sharing, race: Callable[[], RaceState | None]) -> None:
+        """`race` is the one this node is at."""
+        self._node, self._ports, self._race = node, ports, race
         self._metagraph: Metagraph | None = None
         self._progress_not_before_ms = 0
-        self._block = self._relayed = -1  # the final block looked at last, and the one whose sources were asked for
+        self._relayed = -1  # the block whose sources were asked for last
         self._seen: dict[str, PeerSeen] = {}
         self._ignored = frozenset[str]()
         self._relay = SourceRelay(
@@ -122,15 +124,6 @@ class SharingLoop:
             self._take,
             now_ms=node.now_ms,
             is_commitment_enough=node.policy.admission.is_commitment_enough,
-        )
-
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained. Raises what no retry can mend."""
-        log = self._node.log  # loops of their own: a peer that is slow to answer must not hold up the permit list
-        await asyncio.gather(
-            run_loop("sharing", self.turn, drain, log, every_s=TURN_S),
-            run_loop("sources", self.bring_sources, drain, log, every_s=TURN_S),
-            run_loop("hearing", self.hear, drain, log, every_s=TURN_S),
         )
 
     async def _take(self, submission: SignedSubmission, commitment_block: int) -> None:
@@ -149,11 +142,10 @@ class SharingLoop:
         is away."""
         chain = self._node.chain
         finalized = await chain.finalized_block()
-        if finalized == self._block:
+        if self._metagraph is not None and finalized == self._metagraph.block:
             return
         self._metagraph = await chain.metagraph(finalized)
         self._ports.permits = frozenset(permitted_validators(self._metagraph))
-        self._block = finalized
         if (ignored := self._ports.peer_logs.ignored()) != self._ignored:
             self._ignored, others = ignored, ignored - self._ports.permits
             self._node.log.info("peers ignored", peers=sorted(ignored - others), without_permit=sorted(others))
@@ -176,18 +168,18 @@ class SharingLoop:
 
     async def hear(self) -> None:
         """Ask every peer how far it is with the race, now and again: under which rules it runs is seen by that."""
-        peers, now_ms = self.peers(), self._node.now_ms()
-        if peers and self._race_id() and now_ms >= self._progress_not_before_ms:
+        peers, race, now_ms = self.peers(), self._race(), self._node.now_ms()
+        if peers and race is not None and now_ms >= self._progress_not_before_ms:
             self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
-            await asyncio.gather(*(self._hear(peer) for peer in peers))
+            await asyncio.gather(*(self._hear(peer, ProgressQuestion(race=race.race_id)) for peer in peers))
 
     def peers(self) -> list[Peer]:
         """The other validators that publish an address, as of the final block seen last, but for those ignored."""
         return self._ports.others(self._metagraph, self._node.signer.hotkey) if self._metagraph else []
 
-    async def _hear(self, peer: Peer) -> None:
+    async def _hear(self, peer: Peer, question: ProgressQuestion) -> None:
         try:
-            said = await self._ports.peers.ask(peer, ProgressQuestion(race=self._race_id()))
+            said = await self._ports.peers.ask(peer, question)
         except ArenaError as error:
             self._node.log.info("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
             return
