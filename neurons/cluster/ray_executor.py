@@ -174,18 +174,15 @@ def _run(name: str, wanted: tuple[str, Path | None], held: list[Any], job: Any) 
     if _work is None or _work[0] != name:
         import ray
 
+        from neurons.settings.inputs import code_commit
+
+        release, state_dir = wanted
         try:
-            _require_alike(*wanted)
+            require_no_keys(state_dir)
         except ArenaError as error:
             return error.failure
+        if (own := code_commit()) != release:
+            detail = f"{os.uname().nodename}: release {own[:12]}, where the work is {release[:12]}"
+            return Failure(code=HOST_UNLIKE, detail=detail)
         _work = name, ray.get(held[0])
     return answered(_work[1], job)
-
-
-def _require_alike(release: str, state_dir: Path | None) -> None:
-    """This host may run jobs. Raises ArenaError V2207, V2008."""
-    from neurons.settings.inputs import code_commit
-
-    require_no_keys(state_dir)
-    if (own := code_commit()) != release:
-        raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: release {own[:12]}, where the work is {release[:12]}")

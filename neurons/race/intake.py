@@ -252,17 +252,9 @@ class Intake:
             text = f"{row.name} {short(row.subject.miner_hotkey)} is refused: {about}"
             self._node.log.info("refused", agent=row.name, failure=str(refusal), text=text)
             return
-        subject = replace(row.subject, commitment_block=block)
-        report, record = await self.inspect(subject, submission.source, stored)
-        state, text = _STATES[report.outcome], msgspec.json.encode(report).decode()
-        if not await store.set_submission_state(agent, state, text, was="waiting", commitment_block=block):
-            return  # its miner took it back meanwhile
+        admitted = replace(row, subject=replace(row.subject, commitment_block=block))
+        await self._inspect_row(admitted, None, stored, finalized)
         self._held = None
-        await self._node.sequencer.append([record])
-        rules = [f"{finding.rule}:{finding.line}" for finding in report.findings]
-        outcome = _OUTCOME_SAID[report.outcome]
-        text = f"{row.name} {short(subject.miner_hotkey)} {outcome}" + (f": {', '.join(rules)}" if rules else "")
-        self._node.log.info("gate", agent=row.name, outcome=report.outcome, rules=rules, text=text)
 
     async def _commitment_of(self, row: StoredSubmission, finalized: int) -> Commitment | None:
         """The commitment that a submission is judged by: its own, whatever its hotkey committed later. Where the chain
@@ -380,7 +372,7 @@ class Intake:
             word = self._qualifying.own_word(each.subject)
             if self._is_due(each, word, known, hashes, reveals):
                 left -= 1
-                is_whole &= left >= 0 and not await self._inspect_again(each, word, stored, block)
+                is_whole &= left >= 0 and not await self._inspect_row(each, word, stored, block)
             elif word is not None:
                 is_whole &= not await self._follow(each, word, block)
         return is_whole
@@ -402,10 +394,10 @@ class Intake:
         before = hashes.get(each.subject.agent_version_id) or neighbourhood(each.subject, known, reveals).sha256
         return said != (self._node.policy.policy_sha256, self._node.knowledge.inputs_sha256, before)
 
-    async def _inspect_again(
+    async def _inspect_row(
         self, each: StoredSubmission, word: GateWord | None, stored: list[StoredSubmission], block: int
     ) -> bool:
-        """Inspect a stored submission, say so and move it; False where its source is gone, and nothing can be said."""
+        """Inspect a submission, move it and say so; False where its source is gone, and nothing can be said."""
         source = await self._node.store.source(each.subject.agent_version_id)
         if source is None:
             self._node.log.error("the source is not stored", agent=each.subject.agent_version_id)
@@ -415,13 +407,16 @@ class Intake:
         assert now is not None, "the gate's own verdict is a word"
         outcome = outcome_at(now, block, self._node.policy.admission)
         state = each.state if outcome == "accept" and each.state in _PASSED else _STATES[outcome]
-        if outcome == "review" and each.state != "review":
+        if outcome == "review" and each.state not in ("waiting", "review"):
             # what a person decided of the same hold, and this validator has not said yet, stays
             held_for = word.said.hold if word is not None else hold_of(read_report(each))
             state = each.state if held_for == now.said.hold else "review"
-        await self._move(each, state, report)  # first: a state without its word is looked at again
+        if not await self._move(each, state, report):  # first: a state without its word is looked at again
+            return True  # its miner took it back meanwhile, or a person decided
         await self._node.sequencer.append([record])
-        self._node.log.info("gate again", agent=each.name, outcome=report.outcome, state=state)
+        rules = ", ".join(f"{finding.rule}:{finding.line}" for finding in report.findings)
+        text = f"{each.name} {short(each.subject.miner_hotkey)} {_OUTCOME_SAID[outcome]}" + (rules and f": {rules}")
+        self._node.log.info("gate", agent=each.name, outcome=report.outcome, state=state, rules=rules, text=text)
         return True
 
     async def _follow(self, each: StoredSubmission, word: GateWord, block: int) -> bool:
@@ -446,12 +441,14 @@ class Intake:
         self._node.log.info("a person decided", agent=each.name, outcome=decided.outcome)
         return True
 
-    async def _move(self, each: StoredSubmission, state: SubmissionState, report: GateReport | None = None) -> None:
-        agent = each.subject.agent_version_id
+    async def _move(self, each: StoredSubmission, state: SubmissionState, report: GateReport | None = None) -> bool:
+        """Move a submission from the state in which it was found; False where it is in another by now."""
+        store, agent, block = self._node.store, each.subject.agent_version_id, each.subject.commitment_block
         text = msgspec.json.encode(report).decode() if report is not None else ""
-        await self._node.store.set_submission_state(agent, state, text)
-        if state == "rejected":  # what is held runs on: its hold may end, and a closed item is never opened again
-            await self._node.store.close_items(QUALIFYING, "qualifying", agent)
+        is_moved = await store.set_submission_state(agent, state, text, was=each.state, commitment_block=block)
+        if is_moved and state == "rejected":  # what is held runs on: its hold may end, and a closed item stays closed
+            await store.close_items(QUALIFYING, "qualifying", agent)
+        return is_moved
 
 
 async def variant_seed(chain: Subtensor, policy: Policy, subject: Subject) -> str | None:
