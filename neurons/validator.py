@@ -190,7 +190,12 @@ class Supervisor:
             for task in running:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
-            results.append(await self._sign_off())
+            sign_off = asyncio.wait_for(self._checkpoints.close(), SIGN_OFF_S)  # what the drain still appended
+            (failure,) = await asyncio.gather(sign_off, return_exceptions=True)
+            if isinstance(failure, TimeoutError) or (isinstance(failure, ArenaError) and failure.entry.is_retryable):
+                self._node.log.warning("last checkpoint not signed", reason=str(failure) or "no time left")
+            else:
+                results.append(failure)
         finally:
             drained.cancel()
             await self._node.pool.stop()
@@ -206,18 +211,6 @@ class Supervisor:
             *endpoint_loops(self._node, drain),
             *(part.run(drain) for part in self._running if part),
         ]
-
-    async def _sign_off(self) -> Exception | None:
-        """Sign what the drain still appended. What a retry could mend is left to the next start."""
-        try:
-            await asyncio.wait_for(self._checkpoints.close(), SIGN_OFF_S)
-        except TimeoutError:
-            self._node.log.warning("last checkpoint not signed", reason="no time left")
-        except ArenaError as error:
-            if not error.entry.is_retryable:
-                return error
-            self._node.log.warning("last checkpoint not signed", code=error.failure.code, detail=error.failure.detail)
-        return None
 
     async def _look_for_parent(self) -> None:
         if self._parent_pid and os.getppid() != self._parent_pid:

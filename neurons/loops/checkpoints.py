@@ -76,11 +76,9 @@ class CheckpointLoop:
         self._folders = (node.state_dir / FOLDER, *folders)
         self._walk = LogWalk(LogStart(validator=node.signer.hotkey))
         self._last: StoredCheckpoint | None = None
-        self._looked_ms: int | None = None
-        self._is_open = False
+        self._looked_ms = 0
         self._signing = asyncio.Lock()
-        self._copied: dict[str, int] = {}  # events of each race that are in the log's copy
-        self._written: dict[Path, int] = {}  # the last checkpoint that is in each folder
+        self._behind = len(self._folders)  # folders that may lack the last checkpoint
 
     async def open(self, notes: Iterable[str] = ()) -> None:
         """Read the log and compare it with what was signed of it, also with these `notes`, which others hold. To be
@@ -89,9 +87,7 @@ class CheckpointLoop:
         Raises ArenaError V2080 when they differ, V2050 when the last note in the store is not one this hotkey signed,
         V2021 when the store is away.
         """
-        shown = [read_checkpoint(note, verify) for note in notes]
-        await self._catch_up([*await asyncio.to_thread(self._published), *shown])
-        self._is_open = True
+        await self._catch_up(await asyncio.to_thread(self._published))
         records, signed = self._walk.seq, len(await self._node.store.checkpoints())
         text = (
             f"the log has {records:,} records and stands behind its {signed:,} checkpoints" if records else "a new log"
@@ -101,19 +97,18 @@ class CheckpointLoop:
     async def turn(self) -> StoredCheckpoint | None:
         """Sign a checkpoint if one is due, and put files where they are missing; the checkpoint, or None."""
         now_ms = self._node.now_ms()
-        since_ms = max(self._last.signed_ms if self._last else 0, self._looked_ms or 0)
+        since_ms = max(self._last.signed_ms if self._last else 0, self._looked_ms)
         made = None
         if now_ms - since_ms >= self._every_ms:
             made = await self.sign()
-            self._looked_ms = now_ms if made or self._walk.seq else None  # an empty log is looked at every turn
+            self._looked_ms = now_ms if self._walk.seq else 0  # an empty log is looked at every turn
         await self._publish()
         return made
 
     async def close(self) -> None:
         """Sign what was appended since the last checkpoint, at the end of the node. Raises as `sign`."""
-        if self._is_open:
-            await self.sign()
-            await self._publish()
+        await self.sign()
+        await self._publish()
 
     async def sign(self) -> StoredCheckpoint | None:
         """Sign and store a checkpoint of the log as it is; None when nothing was appended since the last one.
@@ -183,22 +178,22 @@ class CheckpointLoop:
 
     async def _publish(self) -> None:
         """Bring every folder up to the last checkpoint. One that can't be written is said, and tried again."""
-        if self._last is None:
+        last, behind = self._last, 0
+        if last is None or not self._behind:
             return
-        behind = 0
         for folder in self._folders:
             try:
-                if self._written.get(folder) != self._last.size:
-                    size = await asyncio.to_thread(last_size, folder)
-                    await asyncio.to_thread(write_all, folder, await self._node.store.checkpoints(after_size=size))
-                    self._written[folder] = self._last.size
+                size = await asyncio.to_thread(last_size, folder)
+                await asyncio.to_thread(write_all, folder, await self._node.store.checkpoints(after_size=size))
             except OSError as error:
                 behind += 1
                 self._node.log.warning("checkpoint not written", folder=str(folder), reason=str(error))
+        if self._last is last:  # else one was signed meanwhile
+            self._behind = behind
         self._node.metrics.checkpoint_folders_behind.set(behind)
 
     def _note_last(self, last: StoredCheckpoint) -> None:
-        self._last = last
+        self._last, self._behind = last, len(self._folders)
         self._node.metrics.checkpoint_size.set(last.size)
         self._node.metrics.checkpoint_ms.set(last.signed_ms)
 

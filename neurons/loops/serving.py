@@ -47,12 +47,7 @@ class ServingSetup(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Literal["debug", "info", "warning", "error"]
 
 
-class ServingState(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the process: it serves; or `failure` is why it ends."""
-
-    failure: Failure | None = None
-
-
+STATES: msgspec.json.Decoder[Failure | None] = msgspec.json.Decoder(Failure | None)  # why it ends; None: it serves
 TURN_S = 1.0
 STEADY_S = 60.0  # one that served for so long is started again without a growing pause
 STOP_S = 10.0
@@ -113,21 +108,20 @@ class Serving:
                     process.kill()
                 await process.wait()
         error = ArenaError("V2206", f"process {process.pid} ended with {status}")
-        if last.failure is not None:
-            error = ArenaError(last.failure.code, last.failure.detail)
+        if last is not None:
+            error = ArenaError(last.code, last.detail)
         if not error.entry.is_retryable or time.monotonic() - started_s < STEADY_S:
             raise error
         self._log.warning("serving process ended", code=error.failure.code, detail=error.failure.detail)
 
-    async def _hear(self, process: asyncio.subprocess.Process, drain: StopSignal) -> ServingState:
+    async def _hear(self, process: asyncio.subprocess.Process, drain: StopSignal) -> Failure | None:
         """Say what to serve, and follow what the process says until it ends; the last word."""
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended, which is heard next
             process.stdin.write(msgspec.json.encode(self._setup) + b"\n")
             await process.stdin.drain()
-        last = ServingState()
+        last = None
         while line := await process.stdout.readline():
-            last = msgspec.json.decode(line, type=ServingState)
-            if last.failure is None:
+            if (last := STATES.decode(line)) is None:
                 drain.went_on("serving")
         return last

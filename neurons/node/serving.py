@@ -22,8 +22,8 @@ from arena.chain.keys import HttpCheck
 from arena.chain.opening import open_subtensor
 from arena.door.service import Desk, Door
 from arena.web.server import DoorServer, TailServer
-from foundation.errors import ArenaError
-from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, ServingSetup, ServingState
+from foundation.errors import ArenaError, Failure
+from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, ServingSetup
 from neurons.race.log import open_explainer, open_reading
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs
@@ -36,7 +36,7 @@ def main() -> None:
     try:
         asyncio.run(serve())
     except ArenaError as error:
-        _say(ServingState(failure=error.failure))
+        _say(error.failure)
         raise SystemExit(1) from error
 
 
@@ -74,11 +74,11 @@ async def serve() -> None:
             auth.claimed({})  # the SDK is imported before anybody waits
             door = Door(Desk(store, chain, setup.policy, board), auth, reads_port=setup.reads_port)
             servers.append(DoorServer(door, stack.enter_context(socket.socket(fileno=setup.door)), board))
-        _say(ServingState())
+        _say(None)
         await asyncio.gather(*(server.run(stop) for server in servers))
 
 
-def _say(state: ServingState) -> None:
+def _say(state: Failure | None) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(state) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -148,10 +148,10 @@ def episode_bytes(limits: EpisodeLimits) -> int:
     return WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
 
 
-def episode_deadline_s(policy: Policy, patience: RetryPolicy = DEFAULT_PATIENCE) -> float:
+def episode_deadline_s(policy: Policy) -> float:
     """How long one evaluation may take before its worker counts as stuck: the agent's own time, every completion and
     every judge's opinion, each at all its attempts and pauses."""
-    limits, inference = policy.limits, policy.inference
+    limits, inference, patience = policy.limits, policy.inference, DEFAULT_PATIENCE
     completion_ms = inference.attempts * (inference.attempt_timeout_ms + inference.retry_after_max_ms)
     opinion_ms = patience.attempts * (patience.timeout_ms + patience.retry_after_max_ms)
     models_ms = limits.completions_max * completion_ms + len(policy.rubric.models) * opinion_ms
