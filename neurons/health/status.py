@@ -7,7 +7,6 @@ person set `Status.needs_person`. Ages are compared with the node's own schedule
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +32,7 @@ from foundation.codes import (
     WORKER_DIED,
     lookup,
 )
-from foundation.durable_files import replacing
+from foundation.durable_files import write_whole
 from foundation.errors import Failure
 
 FILE_NAME = "node.json"
@@ -147,9 +146,7 @@ def skewed(beat: Heartbeat) -> tuple[PeerSeen, ...]:
 
 def write_node_file(state_dir: Path, content: NodeFile) -> None:
     """Replace the file in one step. Raises OSError when the folder can't be written."""
-    with replacing(state_dir / FILE_NAME) as stream:
-        os.fchmod(stream.fileno(), _MODE)  # whatever the umask says
-        stream.write(msgspec.json.encode(content))
+    write_whole(state_dir / FILE_NAME, msgspec.json.encode(content), mode=_MODE)
 
 
 def read_node_file(state_dir: Path) -> NodeFile:
@@ -158,15 +155,6 @@ def read_node_file(state_dir: Path) -> NodeFile:
         return msgspec.json.decode((state_dir / FILE_NAME).read_bytes(), type=NodeFile)
     except (OSError, *UNREADABLE_JSON):
         return NodeFile()
-
-
-def last_place(state_dir: Path, hotkey: str, netuid: int) -> ChainFacts:
-    """Uid, permit and stake as this hotkey's node saw them last, at whatever block; empty where it never did."""
-    beat = read_node_file(state_dir).beat
-    if beat is None or (beat.hotkey, beat.netuid) != (hotkey, netuid):
-        return ChainFacts()
-    seen = beat.chain
-    return ChainFacts(uid=seen.uid, has_permit=seen.has_permit, stake_rao=seen.stake_rao)
 
 
 def note_ending(state_dir: Path, failure: Failure | None, now_ms: int, since_ms: int = 0) -> None:

@@ -17,7 +17,7 @@ from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.location import read_location
 from foundation.codes import JUDGE_FAILED, MODEL_FAILED
 from foundation.errors import ArenaError
-from neurons.health.status import ChainFacts, last_place
+from neurons.health.status import ChainFacts
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.settings.endpoints import check_endpoints
@@ -34,8 +34,7 @@ class ChainWatch:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        # Of the process before, until the chain is read: while it can't be, the permit seen last is what a start needs.
-        self.facts = last_place(node.state_dir, node.signer.hotkey, node.chain.netuid)
+        self.facts = ChainFacts()
 
     def is_stale(self) -> bool:
         """Whether the newest block seen stands still: the subnet may look otherwise by now. False before any was seen.

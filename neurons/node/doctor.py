@@ -19,9 +19,8 @@ from typing import Literal
 import msgspec
 
 from arena.chain.port import LOCAL_NETWORK, Subtensor
-from arena.race.draw import permitted_validators
 from arena.race.schedule import coming_closes_ms, qualified_within_ms
-from foundation.codes import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED, lookup
+from foundation.codes import CHAIN_STANDS, NO_SANDBOX, STATE_PRUNED, lookup
 from foundation.errors import ArenaError, redacted
 from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS
 from neurons.node.reporting import look
@@ -226,21 +225,17 @@ def check_network(settings: Settings) -> DoctorCheck:
 
 
 async def examine_network(chain: Subtensor, hotkey: str, now_ms: int, settings: Settings | None = None) -> DoctorCheck:
-    """The row for a chain as this hotkey finds it: `fail` where a validator would not start, `warn` where it would run
-    with less (a head that stands still, a node that forgets the last day). Raises ArenaError U3030 when it is away, and
-    U3037 to U3039 and V2032 where this release can't do its work on it (`Subtensor.check`)."""
-    await chain.check(hotkey)
-    metagraph = await chain.metagraph()
-    own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == hotkey), None)
-    if own is None or not own.has_validator_permit:
-        found = f"{hotkey} {'has no permit' if own else 'is not registered'} on netuid {chain.netuid}"
-        return DoctorCheck("fail", f"{NO_PERMIT} {found}", lookup(NO_PERMIT).remedy)
-    if settings is not None:
-        from neurons.node.opening import require_company
+    """The row for a chain as this hotkey finds it: `warn` where a validator would run with less (a head that stands
+    still, a node that forgets the last day). Raises ArenaError where it would not start: U3030 when it is away, U3035
+    without a permit, and U3037 to U3039 and V2032 where this release can't do its work on it (`Subtensor.check`)."""
+    from neurons.node.opening import require_company, require_permit
 
-        require_company(settings, policy_of(settings), len(permitted_validators(metagraph)))
-    skew_ms = now_ms - await chain.head_ms()
-    found = f"netuid {chain.netuid}, block {metagraph.block}, uid {own.uid} with a permit"
+    await chain.check(hotkey)
+    permitted = await require_permit(chain, hotkey)
+    if settings is not None:
+        require_company(settings, policy_of(settings), len(permitted))
+    metagraph, skew_ms = await chain.metagraph(), now_ms - await chain.head_ms()
+    found = f"netuid {chain.netuid}, block {metagraph.block}, uid {metagraph.uid_of(hotkey)} with a permit"
     if await chain.block_at(now_ms - BEHIND_MS) is None:
         found += f"; no final block of the last {BEHIND_MS // 60_000} minutes"
         return DoctorCheck("warn", found, lookup(CHAIN_STANDS).remedy)

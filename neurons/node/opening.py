@@ -37,12 +37,11 @@ from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.log_copy import take_copy
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
-from foundation.codes import RUNTIME_UNKNOWN
+from foundation.codes import NO_PERMIT
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
-from neurons.health.status import last_place
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.operator_files import OperatorFiles, operator_of
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
@@ -85,7 +84,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2064 (sharing), V2030
     (wallet), U3001 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
     titles of the suite), P4001, P4006, P4014 or P4010 (the suite), V2062 and U3035 (this node may not race), U3037 (a
-    runtime that this release doesn't know, and a permit that was never seen).
+    runtime that this release doesn't know).
     """
     policy_of(settings)  # fail early on an unknown policy
     objects = open_bodies(settings)
@@ -97,7 +96,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         if not is_local(settings.network):  # a local chain is its state folder's
             stack.enter_context(held_as_validator(signer.hotkey, settings.network, settings.netuid))
         await prepare_local_chain(chain, signer)
-        permitted = await permitted_at_start(chain, signer.hotkey, settings.state_dir)
+        permitted = await require_permit(chain, signer.hotkey)
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
         sharing = await stack.enter_async_context(open_sharing(settings, signer, location))
         operator, operator_files = await operator_of(settings, chain), None
@@ -105,8 +104,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             operator_files = OperatorFiles(settings, operator, signer.hotkey, chain, sharing, metrics)
             settings = await operator_files.start(await newest_race(store))
         policy = policy_of(settings)
-        if permitted is not None:
-            require_company(settings, policy, len(permitted))
+        require_company(settings, policy, len(permitted))
         await asyncio.to_thread(prepare_catalogue, settings)
         upstreams, judge = chosen_endpoints(settings, policy)
         if upstreams:
@@ -241,26 +239,14 @@ def require_company(settings: Settings, policy: Policy, permitted: int) -> None:
         raise ArenaError("V2062", refusal, fix=fix)
 
 
-async def permitted_at_start(chain: Subtensor, hotkey: str, state_dir: Path) -> tuple[str, ...] | None:
-    """Who holds a validator permit, this hotkey among them.
-
-    None where the chain's runtime was changed so that it can't be read, and this hotkey held a permit when it last was:
-    a node that is started again goes on judging as one that runs does. Raises ArenaError U3035, U3030, and U3037 for a
-    hotkey whose permit was never seen.
-    """
-    try:
-        metagraph = await chain.metagraph()
-        permitted = permitted_validators(metagraph)
-    except ArenaError as error:
-        if error.failure.code != RUNTIME_UNKNOWN or not last_place(state_dir, hotkey, chain.netuid).has_permit:
-            raise
-        told = {"code": error.failure.code, "detail": error.failure.detail}
-        structlog.get_logger().warning("started with the permit that was seen last", **told)
-        return None
+async def require_permit(chain: Subtensor, hotkey: str) -> tuple[str, ...]:
+    """Who holds a validator permit, this hotkey among them. Raises ArenaError U3035, U3030, U3037."""
+    metagraph = await chain.metagraph()
+    permitted = permitted_validators(metagraph)
     if hotkey not in permitted:
         uid = metagraph.uid_of(hotkey)
         detail = f"{hotkey} {'is not registered' if uid is None else 'has no permit'} on netuid {chain.netuid}"
-        raise ArenaError("U3035", detail)
+        raise ArenaError(NO_PERMIT, detail)
     return permitted
 
 

@@ -60,9 +60,13 @@ async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_f
 ) -> None:
     time, signer = Time(), generate_signer()
     chain = LocalSubtensor(tmp_path / "chain.sqlite", now_ms=time)
-    seen = [await examine_network(chain, signer.hotkey, time())]
+    seen = []
+    with pytest.raises(ArenaError, match=r"U3035.*not registered"):
+        await examine_network(chain, signer.hotkey, time())
     await chain.register(signer)
-    seen.append(await examine_network(chain, signer.hotkey, time()))
+    with pytest.raises(ArenaError, match=r"U3035.*no permit") as refused:
+        await examine_network(chain, signer.hotkey, time())
+    assert "btcli" in refused.value.fix and "stake" in refused.value.fix
     await chain.set_stake(signer.hotkey, 10 * chain.rules.permit_stake_rao)
     time.pass_s(3_600)
     seen.append(await examine_network(chain, signer.hotkey, time()))
@@ -74,10 +78,10 @@ async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_f
 
     monkeypatch.setattr(chain, "commitment", pruned)  # the twin forgets nothing
     seen.append(await examine_network(chain, signer.hotkey, time()))
-    assert [one.status for one in seen] == ["fail", "fail", "ok", "warn", "warn", "warn"]
-    said = ("not registered", "no permit", "uid 0", "no final block", "-90 s off", "forgotten")
+    assert [one.status for one in seen] == ["ok", "warn", "warn", "warn"]
+    said = ("uid 0", "no final block", "-90 s off", "forgotten")
     assert all(found in one.found for one, found in zip(seen, said, strict=True))
-    assert "btcli" in seen[1].fix and "stake" in seen[1].fix and "archive" in seen[5].fix
+    assert "archive" in seen[3].fix
 
 
 @pytest.mark.parametrize(
