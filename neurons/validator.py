@@ -150,7 +150,7 @@ class Supervisor:
             Intake(node, qualifying),
             *(EpisodeLoop(node, self._drain) for _ in range(node.pool.size)),
             VerdictLoop(node, clock.current_logs),
-            WeightsLoop(node, clock, is_shadow=settings.shadow, is_stale=watch.is_stale),
+            None if settings.shadow else WeightsLoop(node, clock, is_stale=watch.is_stale),
             self._checkpoints,
             AnchorLoop(node, is_quiet=clock.is_quiet),
             watch,

@@ -111,8 +111,3 @@ class Metrics:
         self.judge_seconds.inc(spent.ms / 1_000)
         self.judge_tokens.labels("prompt").inc(spent.prompt_tokens)
         self.judge_tokens.labels("completion").inc(spent.completion_tokens)
-
-    def count_comparison(self, compared: int, differing: int) -> None:
-        """A settled race: others' results beside ours, and how many of them say otherwise."""
-        self.results_compared.inc(compared)
-        self.results_differing.inc(differing)

@@ -206,13 +206,10 @@ class AnchorLoop:
 
     name, every_s = "anchors", 6.0
 
-    def __init__(
-        self, node: Node, *, every_s: int = ANCHOR_EVERY_S, is_quiet: Callable[[int], bool] = lambda _: False
-    ) -> None:
+    def __init__(self, node: Node, *, is_quiet: Callable[[int], bool] = lambda _: False) -> None:
         """`is_quiet` says of a moment (unix ms) whether the slot belongs to a race: nothing is committed then."""
         self._is_quiet = is_quiet
         self._node = node
-        self._every_ms = every_s * 1_000
         self._anchored: StoredCheckpoint | None = None
         self._committed_block = 0  # of the last anchor of this process
         self._retry = NextTry()
@@ -260,7 +257,7 @@ class AnchorLoop:
     async def _commit_if_due(self, newest: StoredCheckpoint) -> None:
         node, now_ms = self._node, self._node.now_ms()
         since_ms = newest.signed_ms - (self._anchored.signed_ms if self._anchored else 0)
-        if since_ms < self._every_ms or now_ms < self._retry.not_before_ms or self._is_quiet(now_ms):
+        if since_ms < ANCHOR_EVERY_S * 1_000 or now_ms < self._retry.not_before_ms or self._is_quiet(now_ms):
             return
         self._retry = PAUSES.after(self._retry, now_ms)  # also when no answer comes: it may stand on chain all the same
         node.committed.add(note_sha256(newest.note))

@@ -413,7 +413,9 @@ class RaceClock:
             if words.broken:
                 self._node.log.warning("said it was done and did not show it", race=state.race_id, peers=words.broken)
             await self._node.sequencer.append([record])
-            self._node.metrics.count_comparison(*compared_with_others(inputs, self._node.signer.hotkey))
+            compared, differing = compared_with_others(inputs, self._node.signer.hotkey)
+            self._node.metrics.results_compared.inc(compared)
+            self._node.metrics.results_differing.inc(differing)
         return SettlementProposed(settlement=record, words=words)
 
     async def _release(self, state: RaceState) -> BatchReleased:

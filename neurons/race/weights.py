@@ -25,19 +25,9 @@ class WeightsLoop:
 
     name, every_s = "weights", 1.0
 
-    def __init__(
-        self,
-        node: Node,
-        clock: RaceClock,
-        *,
-        is_shadow: bool = False,
-        is_stale: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """`is_shadow`: races are run, settled and published, and no weights are ever set. `is_stale`: whether the
-        newest block stands still (`neurons.loops.watches`)."""
-        self._is_shadow, self._is_stale = is_shadow, is_stale
-        self._node = node
-        self._clock = clock
+    def __init__(self, node: Node, clock: RaceClock, *, is_stale: Callable[[], bool] = lambda: False) -> None:
+        """`is_stale`: whether the newest block stands still (`neurons.loops.watches`)."""
+        self._node, self._clock, self._is_stale = node, clock, is_stale
         self._tempo: int | None = None
 
     async def turn(self) -> WeightsResult | None:
@@ -46,8 +36,6 @@ class WeightsLoop:
         Raises ArenaError U3034 when one is due and the chain stands still: the loop waits, and says so in the status.
         """
         node = self._node
-        if self._is_shadow:
-            return None
         state = paid_race(await self._clock.states())
         if state is None:
             return None

@@ -47,7 +47,8 @@ def well(metrics: Metrics, minute: int) -> None:
     metrics.unscored.labels("upstream").inc(0)
     metrics.races_ended.labels("settled").inc(1)
     metrics.races_ended.labels("not_ours").inc(0)
-    metrics.count_comparison(minute, minute // 10)
+    metrics.results_compared.inc(minute)
+    metrics.results_differing.inc(minute // 10)
     metrics.count_usage([ModelUsage(upstream="one", model="m", requests=minute, latency_ms=2_000 * minute)])
     metrics.count_judging(Spending(verdicts=minute, requests=minute))
     for _ in range(minute // STEP_MIN):
