@@ -172,11 +172,7 @@ LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as l
 DAY_MS = 86_400_000
 # What is away for a while and comes back; anything else that a start waits for wants a person.
 _OUTAGES = frozenset({STORE_AWAY, "U3030", CHAIN_STANDS, "V2028", HOST_FAILED, WORKER_DIED})
-# What the silence of an endpoint costs, by the code that waits for it, and where its address is set.
-_ENDPOINTS = {
-    MODEL_FAILED: ("no agent's run ends before it answers, and none loses by it", "openai_base_url or [[upstreams]]"),
-    JUDGE_FAILED: ("traces are kept, and their verdicts owed until it answers", "judge_base_url"),
-}
+_ENDPOINTS = {MODEL_FAILED: "openai_base_url or [[upstreams]]", JUDGE_FAILED: "judge_base_url"}  # where it is set
 
 
 class Deadline(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,15 +295,13 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
         yield _point("U3035", f"{where} at block {beat.chain.placed_block}")
     for wait in beat.waits:  # it mends itself, unless it has gone on for long
         waited_ms = now_ms - wait.since_ms
-        minutes, is_long = waited_ms // 60_000, waited_ms > WAITING_LONG_MS
-        if (endpoint := _ENDPOINTS.get(wait.code)) is None:
-            yield _point(wait.code, f"{wait.loop} waits for {minutes} min ({wait.detail})", is_urgent=is_long)
+        about, is_long = f"{wait.loop} waits for {waited_ms // 60_000} min ({wait.detail})", waited_ms > WAITING_LONG_MS
+        if (setting := _ENDPOINTS.get(wait.code)) is None:
+            yield _point(wait.code, about, is_urgent=is_long)
             continue
-        cost, setting = endpoint
-        about = f"{wait.detail}; silent for {minutes} min. It is no agent's fault: {cost}. The node goes on with all"
         fix = f"start the endpoint, and the node finds it by itself; or set {setting} to where it is and restart it"
         is_first = wait.since_ms - beat.started_ms < STARTING_MS  # silent from the start: it may have another address
-        yield Point(code=wait.code, about=f"{about} else", fix=fix, is_urgent=is_long or is_first)
+        yield Point(code=wait.code, about=f"{about}; no agent loses by it", fix=fix, is_urgent=is_long or is_first)
     for slot in beat.resting:
         about = f"slot {slot.slot}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
         yield _point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS)

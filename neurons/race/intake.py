@@ -180,36 +180,35 @@ class Intake:
                 # a bug of ours that one file brings out must not end the node at each of its starts
                 self._put_off(each, ascii(f"{type(error).__name__}: {error}")[:500])
         await self._look()
-        suite, chain, policy = [problem.problem_id for problem in self._node.suite], self._node.chain, self._node.policy
         accepted = await self._node.store.submissions(("accepted",))
         self._enqueued &= {each.subject.agent_version_id for each in accepted}
-        block = await self._node.chain.block() if accepted else 0
-        for submission in accepted:
-            agent = submission.subject.agent_version_id
-            is_due = agent not in self._enqueued and self._is_asked(submission, block)
-            seed = await variant_seed(chain, policy, submission.subject) if is_due else None
-            if seed is not None:
-                items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
-                author = await self._ownership.author(submission.subject)
-                owners = {author.miner_hotkey: author.miner_coldkey or author.miner_hotkey}
-                await self._node.store.enqueue(items, owners)
-                self._enqueued.add(agent)
-        qualifying = await self._node.store.submissions(("accepted",))
-        if not qualifying:
+        if not accepted:
             return
+        block = await self._node.chain.block()
         await self._qualifying.refresh()
-        for submission in qualifying:
-            agent = submission.subject.agent_version_id
-            end = self._qualifying.own_suite_end(agent, suite, policy)
-            if end is not None:  # our word; the field of a race is decided by all
-                state: SubmissionState = "qualified" if end.is_passed else "unqualified"
-                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=end.mean_e4)
-                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
-                who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
-                score = "" if end.mean_e4 is None else f": score {end.mean_e4 / 10_000:.3f} in qualifying"
-                text = f"{who} is {state}{score}"
-                told = {"agent": submission.name, "state": state, "score_e4": end.mean_e4}
-                self._node.log.info("qualifying", **told, text=text)
+        for each in accepted:
+            await self._qualify(each, block)
+
+    async def _qualify(self, row: StoredSubmission, block: int) -> None:
+        """Ask for an accepted agent's suite once that is due, and say what came of it once it has ended."""
+        node, policy, agent = self._node, self._node.policy, row.subject.agent_version_id
+        suite = [problem.problem_id for problem in node.suite]
+        is_due = agent not in self._enqueued and self._is_asked(row, block)
+        seed = await variant_seed(node.chain, policy, row.subject) if is_due else None
+        if seed is not None:
+            items = qualifying_items(row.subject, suite, policy, variant_seed=seed)
+            author = await self._ownership.author(row.subject)
+            await node.store.enqueue(items, {author.miner_hotkey: author.owner})
+            self._enqueued.add(agent)
+        end = self._qualifying.own_suite_end(agent, suite, policy)
+        if end is None:
+            return
+        state: SubmissionState = "qualified" if end.is_passed else "unqualified"  # our word alone
+        await node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=end.mean_e4)
+        await node.store.close_items(QUALIFYING, "qualifying", agent)
+        score = "" if end.mean_e4 is None else f": score {end.mean_e4 / 10_000:.3f} in qualifying"
+        text = f"{row.name} {short(row.subject.miner_hotkey)} is {state}{score}"
+        node.log.info("qualifying", agent=row.name, state=state, score_e4=end.mean_e4, text=text)
 
     def _say_new(self, waiting: list[StoredSubmission]) -> None:
         for each in waiting:
@@ -369,7 +368,7 @@ class Intake:
         hashes = hashes_before(known, reveals)
         left, is_whole = AGAIN_A_TURN, True
         for each in sorted(stored, key=lambda each: commitment_order(each.subject)):
-            word = self._qualifying.own_word(each.subject)
+            word = self._qualifying.words.get(each.subject, {}).get(self._node.store.validator)
             if self._is_due(each, word, known, hashes, reveals):
                 left -= 1
                 is_whole &= left >= 0 and not await self._inspect_row(each, word, stored, block)

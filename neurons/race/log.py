@@ -23,12 +23,12 @@ from msgspec.structs import replace
 from arena.bank.batch import BatchExplainer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.policy import Policy
-from arena.race.admission import GateWord, RaceRecords, is_success
+from arena.race.admission import RaceRecords, is_success
 from arena.race.draw import SuiteEnd, suite_ends
 from arena.race.machine import Force, RaceState, coming_race, force_of, replay, stream_of
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
-from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
+from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord
 from arena.store.location import StoreLocation
 from arena.store.objects import open_objects
 from arena.store.postgres import PostgresStore
@@ -69,10 +69,6 @@ class RaceLog(RaceRecords):
                     if validator == self._store.validator and isinstance(payload, ReleaseRecord):
                         self.release = self.release or payload
                     self._last_seq[validator] = record.seq
-
-    def own_word(self, subject: Subject) -> GateWord | None:
-        """What this validator said last of a submission, or None."""
-        return self.words.get(subject, {}).get(self._store.validator)
 
     def owed_successes(self) -> int:
         """Own evaluations whose success may still get its verdict: what a settlement waits for."""
