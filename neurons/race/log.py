@@ -118,13 +118,11 @@ async def newest_race(store: PostgresStore) -> RaceState | None:
 
 
 class RaceList:
-    """Reads races from a store. States that can't change any more are read once. While a race goes on no other
-    is begun, so it alone is read: a node asks several times a second."""
+    """Reads races from a store. States that can't change any more are read once."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
         self._finished: dict[str, RaceState] = {}
-        self._going_on: str | None = None  # the first race that was not finished when last read
 
     @property
     def finished(self) -> tuple[RaceState, ...]:
@@ -133,19 +131,13 @@ class RaceList:
 
     async def states(self, now_ms: int, policy: Policy) -> list[RaceState]:
         """Every race so far, the current one last (stage `new` when it has no event yet)."""
-        if self._going_on is not None:
-            state = await read_state(self._store, self._going_on)
-            if not state.is_finished:
-                return [*self._finished.values(), state]
         states: list[RaceState] = []
         for name in await race_names(self._store):
             state = self._finished.get(name) or await read_state(self._store, name)
             states.append(state)
             if not state.is_finished:
-                self._going_on = name
                 return states
             self._finished[name] = state
-        self._going_on = None
         return [*states, RaceState(race_id=coming_race(states, now_ms, policy)[0])]
 
 
