@@ -41,7 +41,7 @@ from neurons.loops.node import Node
 from neurons.loops.run_loop import PAUSES, SPREAD, StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_node
-from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner, serve_probes
+from neurons.node.reporting import BANK_EVERY_S, EVERY_S, HeartbeatLoop, banner, serve_probes
 from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
@@ -161,6 +161,7 @@ class Supervisor:
         self._timed: list[tuple[str, Callable[[], Awaitable[object]], float]] = [
             ("sweep", partial(sweep, node), SWEEP_S),
             ("heartbeat", partial(heart.beat, self._drain), EVERY_S),
+            ("bank", heart.look_at_bank, BANK_EVERY_S),
             ("parent", self._look_for_parent, 1.0),
         ]
         if sharing:

@@ -72,8 +72,7 @@ def banner(settings: Settings, node: Node) -> str:
     return "\n".join([head, *(f"  {name:<7}{text}" for name, text in rows)])
 
 
-EVERY_S = 10.0
-_BANK_EVERY_MS = 600_000
+EVERY_S, BANK_EVERY_S = 10.0, 600.0
 
 
 class HeartbeatLoop:
@@ -92,14 +91,12 @@ class HeartbeatLoop:
         self._started_ms = node.now_ms()
         self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
         self._bank_until_ms: int | None = None
-        self._bank_looked_ms = 0
         sandbox = node.conditions.sandbox
         node.metrics.node.labels(node.policy.policy_sha256, sandbox.guest_sha256, sandbox.name).set(1)
 
     async def beat(self, drain: StopSignal) -> Heartbeat:
         """Gather, show and keep one heartbeat. Raises ArenaError V2021 while the store is away."""
         node, sandbox, hotkey = self._node, self._node.conditions.sandbox, self._node.signer.hotkey
-        await self._look_at_bank()
         facts = await read_store(node.store, node.now_ms())
         made = Heartbeat(
             hotkey=hotkey,
@@ -160,12 +157,9 @@ class HeartbeatLoop:
         if beat.bank_until_ms is not None:
             metrics.bank_lasts_ms.set(max(0, beat.bank_until_ms - beat.beat_ms))
 
-    async def _look_at_bank(self) -> None:
-        """How long the stock lasts, now and again: measuring opens files."""
+    async def look_at_bank(self) -> None:
+        """Measure how long the stock lasts, which opens files."""
         node, now_ms = self._node, self._node.now_ms()
-        if now_ms - self._bank_looked_ms < _BANK_EVERY_MS:
-            return
-        self._bank_looked_ms = now_ms
         try:
             closes_ms = coming_closes_ms(now_ms, node.policy.race, HORIZON_RACES)
             level = await asyncio.to_thread(node.bank.level, closes_ms, now_ms)
