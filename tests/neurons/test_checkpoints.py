@@ -8,9 +8,7 @@ import shutil
 import asyncpg
 import pytest
 
-from arena.chain.keys import verify
-from arena.records.log import note_sha256, read_checkpoint
-from arena.records.verification import verify_store
+from arena.records.log import note_sha256
 from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
 from neurons.cli.presenter import EXIT_INTEGRITY, exit_code
@@ -19,19 +17,6 @@ from neurons.loops.checkpoints import PAUSES
 from tests.arena.chain_faults import reorg, set_finality_lag
 from tests.neurons.checkpoint_stand import LogDesk
 from tests.neurons.clock_stand import BLOCK_MS
-
-
-async def test_every_checkpoint_also_of_the_next_start_is_one_that_verification_accepts(log_desk: LogDesk) -> None:
-    await log_desk.checkpoints.open()
-    for _ in range(3):
-        await log_desk.signed(7)
-    await log_desk.append(3)
-    log_desk.start()
-    await log_desk.checkpoints.open()
-    await log_desk.checkpoints.sign()
-    points = [read_checkpoint(point.note, verify) for point in await log_desk.stored()]
-    assert [point.size for point in points] == [7, 14, 21, 24]
-    assert (await verify_store(log_desk.store, verify, checkpoints=points)).is_ok
 
 
 async def test_a_lost_reply_leaves_one_note_of_that_size(log_desk: LogDesk) -> None:

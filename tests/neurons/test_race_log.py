@@ -6,9 +6,8 @@ import itertools
 from types import SimpleNamespace
 from typing import cast
 
-from arena.policy import Policy
 from arena.race.admission import REFUSALS_MAX
-from arena.records.model import AttemptRecord, Context, EvaluationRecord, Payload, VerdictRecord
+from arena.records.model import EvaluationRecord, Payload, VerdictRecord
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
@@ -34,35 +33,23 @@ class Log(RaceLog):
             seq = next(self._seq)
             self.take(validator, seq, stand.digest(seq), payload)
 
-    def mean(self, policy: Policy = POLICY) -> int | None:
-        end = self.own_suite_end(AGENT.subject.agent_version_id, SUITE, policy)
+    def mean(self) -> int | None:
+        end = self.own_suite_end(AGENT.subject.agent_version_id, SUITE, POLICY)
         return end and end.mean_e4
 
 
-def evaluation(problem: str, *, is_success: bool, rules: Policy = POLICY) -> EvaluationRecord:
-    return stand.evaluation(rules, AGENT, problem, ME, is_success=is_success, stage="qualifying")
+def evaluation(problem: str, *, is_success: bool) -> EvaluationRecord:
+    return stand.evaluation(POLICY, AGENT, problem, ME, is_success=is_success, stage="qualifying")
 
 
 def verdict(record: EvaluationRecord) -> VerdictRecord:
     return stand.verdict(POLICY, record)
 
 
-def refusal(record, code: str = "U3021") -> VerdictRecord:
-    unscored = UnscoredVerdict(
-        body_sha256=record.body_sha256, rubric_id=POLICY.rubric.rubric_id, failure=Failure(code=code)
-    )
+def refusal(record: EvaluationRecord) -> VerdictRecord:
+    why, rubric_id = Failure(code="U3021"), POLICY.rubric.rubric_id
+    unscored = UnscoredVerdict(body_sha256=record.body_sha256, rubric_id=rubric_id, failure=why)
     return VerdictRecord(subject=record.subject, context=record.context, verdict=unscored)
-
-
-def closing(problem: str, code: str) -> AttemptRecord:
-    return AttemptRecord(
-        attempt_id=f"{problem}:1",
-        subject=AGENT.subject,
-        context=Context(stage="qualifying", race_id="", problem_id=problem),
-        ended="faulted",
-        is_closing=True,
-        failure=Failure(code=code),
-    )
 
 
 def test_a_body_the_judge_refused_often_enough_is_owed_no_more():
@@ -74,30 +61,14 @@ def test_a_body_the_judge_refused_often_enough_is_owed_no_more():
     assert not log.owed(ME) and not log.owed_successes()
 
 
-# -- qualifying
-def all_but(missing: str, is_success: bool = True) -> list[Payload]:
-    records = [evaluation(problem, is_success=is_success) for problem in SUITE if problem != missing]
+def all_but(missing: str) -> list[Payload]:
+    records = [evaluation(problem, is_success=False) for problem in SUITE if problem != missing]
     return [payload for record in records for payload in (record, verdict(record))]
-
-
-def test_an_agent_qualifies_on_its_whole_suite_and_waits_for_owed_verdicts():
-    owing = evaluation("p3", is_success=True)
-    log = Log(*all_but("p3"), owing)
-    assert log.mean() is None
-    log.add(verdict(owing))
-    assert log.mean() == 10_000 and log.mean(stand.policy(cancel_void_e4=1)) is None  # under another policy
-
-
-def test_a_broken_problem_is_withdrawn_and_too_many_keep_the_agent_pending():
-    lenient = stand.policy(cancel_void_e4=2_500)
-    records = [evaluation(problem, is_success=True, rules=lenient) for problem in SUITE[:3]]
-    assert Log(*records, *map(verdict, records), closing("p3", "P4006")).mean(lenient) == 10_000
-    assert Log(*all_but("p3"), closing("p3", "P4006")).mean() is None
 
 
 def test_a_lasting_log_keeps_what_is_owed_and_the_mean_it_came_to():
     owing = evaluation("p3", is_success=True)
-    log = Log(*all_but("p3", is_success=False), owing, is_lasting=True)
+    log = Log(*all_but("p3"), owing, is_lasting=True)
     assert [row.record for row in log.owed(ME)] == [owing] and log.mean() is None
     log.add(verdict(owing))
     assert log.mean() == log.mean() == 2_500

@@ -7,8 +7,6 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from arena.chain.local import LocalSubtensor
-from arena.race.draw import qualifying_seed
 from foundation.errors import Failure
 from neurons.loops.node import SuiteVariants
 from neurons.loops.run_loop import StopSignal
@@ -48,21 +46,6 @@ async def serve(desk: Desk, worker: Worker, count: int) -> None:
     loop = EpisodeLoop(dataclasses.replace(desk.node, pool=worker), StopSignal(desk.node.now_ms))  # type: ignore[arg-type]
     for _ in range(count):
         await loop.turn()
-
-
-async def test_a_seed_is_given_once_its_block_is_final_and_is_every_validators(varied: Desk) -> None:
-    subject = await varied.submit("new", state="accepted")
-    assert await variant_seed(varied.chain, VARIED, subject) is None
-    varied.time.pass_s(BLOCKS)
-    seed = await variant_seed(varied.chain, VARIED, subject)
-    block_hash = await varied.chain.block_hash(subject.commitment_block + BLOCKS)
-    assert seed == qualifying_seed("s1", subject.agent_version_id, block_hash)
-    varied.time.pass_s(500)
-    other = LocalSubtensor(varied.folder / "chain.sqlite", now_ms=varied.time)
-    assert await variant_seed(other, VARIED, subject) == seed
-    sybil = replace(subject, agent_version_id="d4" * 32)
-    assert await variant_seed(varied.chain, VARIED, sybil) not in (None, seed)
-    assert await variant_seed(varied.chain, POLICY, subject) == ""
 
 
 async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_titles(varied: Desk) -> None:
