@@ -35,7 +35,7 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.native import open_catalogue
-from neurons.race.log import QUALIFYING, RaceLog, link_catalogue, open_reading
+from neurons.race.log import QUALIFYING, RaceLog, open_reading
 from neurons.settings.endpoints import check_endpoints, named_endpoints
 from neurons.settings.inputs import chain_of, policy_of, prepare_catalogue, unix_ms
 from neurons.settings.settings import Settings, environment_of
@@ -109,7 +109,9 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
     move_into_place(scratch, folder.with_name(LATEST))
     tell("catalogue: 20,000 synthetic products (made once)")
     catalogue_dir = await asyncio.to_thread(prepare_catalogue, settings)
-    link_catalogue(folder, catalogue_dir, base)
+    beside = folder.resolve() / "catalogues"
+    beside.mkdir()
+    (beside / catalogue_dir.name).symlink_to(os.path.relpath(catalogue_dir.resolve(), beside))  # both may be moved
     agents = demo_agents(tuple(itertools.islice(open_catalogue(catalogue_dir).product_ids(), 12)))
     of_run = {"state_dir": folder, "catalogue_dir": catalogue_dir, "guest_dir": base, "network": "local"}
     settings = settings.model_copy(update={**of_run, "wallet_hotkey": VALIDATOR})

@@ -26,12 +26,11 @@ from neurons.worker.ports import child_environment
 from problems.model import Problem
 
 LINE_BYTES_MAX = 256 << 20
-NO_SOCKET = -1
 
 
 class ServingSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The first line to the process. `reads` and `door` are descriptors of listening sockets that it inherits,
-    NO_SOCKET where there is nothing to serve; `reads_port` is what the door tells of the public reads, 0: nowhere."""
+    None where there is nothing to serve; `reads_port` is what the door tells of the public reads, 0: nowhere."""
 
     location: StoreLocation
     network: str
@@ -40,10 +39,10 @@ class ServingSetup(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     suite: tuple[Problem, ...]
     catalogue_dir: str
-    reads: int = NO_SOCKET
+    reads: int | None = None
     reads_port: int = 0
     is_sn15_served: bool
-    door: int = NO_SOCKET
+    door: int | None = None
     log_level: Literal["debug", "info", "warning", "error"]
 
 

@@ -44,7 +44,7 @@ from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.operator_files import OperatorFiles, operator_of
-from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
+from neurons.loops.serving import Serving, ServingSetup
 from neurons.race.log import newest_race
 from neurons.race.sharing import open_sharing
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
@@ -293,10 +293,10 @@ def open_serving(
         policy=policy,
         suite=suite,
         catalogue_dir=str(catalogue_path(settings)),
-        reads=reads.fileno() if reads is not None else NO_SOCKET,
+        reads=reads.fileno() if reads else None,
         reads_port=settings.serve_port,
         is_sn15_served=settings.serve_sn15,
-        door=door.fileno() if door is not None else NO_SOCKET,
+        door=door.fileno() if door else None,
         log_level=settings.log_level,
     )
     return Serving(setup, reads, door, structlog.get_logger())

@@ -23,7 +23,7 @@ from arena.chain.opening import open_subtensor
 from arena.door.service import Desk, Door
 from arena.web.server import DoorServer, TailServer
 from foundation.errors import ArenaError, Failure
-from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, ServingSetup
+from neurons.loops.serving import LINE_BYTES_MAX, ServingSetup
 from neurons.race.log import open_explainer, open_reading
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs
@@ -55,7 +55,7 @@ async def serve() -> None:
     suites, servers = {setup.policy.qualifying.suite: setup.suite}, list[TailServer | DoorServer]()
     board = None
     async with contextlib.AsyncExitStack() as stack:
-        if setup.reads != NO_SOCKET:
+        if setup.reads is not None:
             tail = TailServer(
                 await open_reading(setup.location, stack),
                 stack.enter_context(socket.socket(fileno=setup.reads)),
@@ -66,7 +66,7 @@ async def serve() -> None:
             )
             servers.append(tail)
             board = tail.board
-        if setup.door != NO_SOCKET:
+        if setup.door is not None:
             store, state_dir = await open_reading(setup.location, stack), Path(setup.state_dir)
             chain = open_subtensor(setup.network, netuid=setup.netuid, state_dir=state_dir, now_ms=unix_ms)
             board = board or Board(store, now_ms=unix_ms, suites=suites)

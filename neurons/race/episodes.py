@@ -75,10 +75,6 @@ class Journals:
         except ArenaError as error:
             self._node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)
 
-    def remove(self, item: WorkItem) -> None:
-        """The item has ended. Raises OSError."""
-        self.path(item).unlink(missing_ok=True)
-
     async def sweep(self, store: PostgresStore) -> None:
         """Remove the folders of races and stages that have no open item. Raises ArenaError V2021."""
         for folder in sorted(self._folder.glob("*.*")):
@@ -270,7 +266,7 @@ class EpisodeLoop:
         try:
             await persist(f"append {lease.attempt_id}", action, self._drain, self._node.log)
             if is_end:
-                self._journals.remove(lease.item)
+                self._journals.path(lease.item).unlink(missing_ok=True)
         except LeaseLostError:
             self._node.log.warning("lease lost before the append", attempt=lease.attempt_id)
             return False

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -253,15 +252,6 @@ def _checked(validator: str, seq: int, content_sha256: str, content: bytes) -> P
     if hashlib.sha256(content).hexdigest() != content_sha256:
         raise ArenaError("V2050", f"record {seq} of {validator}: its bytes are not those of its hash")
     return decode_content(content).payload
-
-
-def link_catalogue(state_dir: Path, catalogue: Path, together: Path) -> None:
-    """Let a state folder know a catalogue that lies elsewhere. Where it lies in `together`, a folder around both, the
-    link is the way from one to the other, and holds when that folder is moved. Raises OSError."""
-    beside, target = (state_dir / "catalogues").resolve(), catalogue.resolve()
-    beside.mkdir()
-    is_near = target.is_relative_to(together.resolve())
-    (beside / catalogue.name).symlink_to(os.path.relpath(target, beside) if is_near else target)
 
 
 def open_explainer(state_dir: Path, catalogue: Path | None = None) -> BatchExplainer:
