@@ -224,22 +224,19 @@ class AnchorLoop:
         waiting = [each for each in found if each.size > (self._anchored.size if self._anchored else 0)]
         if not waiting:
             return None
-        held = await node.chain.commitment(node.signer.hotkey)
-        await self._require_own(held)
-        committed = committed_checkpoint(waiting, held)
-        if committed is None or held is None:
-            await self._commit_if_due(waiting[-1])
+        final = await node.chain.commitment(node.signer.hotkey, await node.chain.finalized_block())
+        anchored = committed_checkpoint(waiting, final)
+        if anchored is None or final is None:
+            held = await node.chain.commitment(node.signer.hotkey)
+            await self._require_own(held)
+            if committed_checkpoint(waiting, held) is None:
+                await self._commit_if_due(waiting[-1])
             return None
-        if await node.chain.finalized_block() < held.block:
-            return None
-        final = await node.chain.commitment(node.signer.hotkey, held.block)
-        if committed_checkpoint([committed], final) is None or final is None:
-            return None  # that block is not the one it was: the next turn sees where it stands now
-        await node.store.put_anchor(committed.size, note_sha256(committed.note), final.block)
-        self._keep(committed, final.block)
-        text = f"the log up to record {committed.size:,} is anchored on chain: block {final.block} is final"
-        node.log.info("checkpoint anchored", size=committed.size, block=final.block, text=text)
-        return committed
+        await node.store.put_anchor(anchored.size, note_sha256(anchored.note), final.block)
+        self._keep(anchored, final.block)
+        text = f"the log up to record {anchored.size:,} is anchored on chain: block {final.block} is final"
+        node.log.info("checkpoint anchored", size=anchored.size, block=final.block, text=text)
+        return anchored
 
     async def _require_own(self, held: Commitment | None) -> None:
         """Raises ArenaError V2024 where another process has committed for this hotkey since we did: a validator over

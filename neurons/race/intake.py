@@ -61,65 +61,6 @@ _PASSED: frozenset[SubmissionState] = frozenset({"accepted", "qualified", "unqua
 _STATES: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
 
 
-class Ownership:
-    """What this node knows of owners and winners. What the chain said once is kept for the life of the process."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._places: dict[tuple[str, int], tuple[str, int]] = {}  # by hotkey and block: coldkey and order there
-        self._races = RaceList(node.store)
-        self._reveals: dict[str, int] = {}
-
-    async def author(self, subject: Subject) -> Author:
-        """Who committed a submission: the coldkey of its hotkey in the block of the commitment ("": not registered) and
-        the extrinsic there; today's coldkey and 0 where the chain forgot that block. Raises ArenaError U3030."""
-        chain, hotkey, block = self._node.chain, subject.miner_hotkey, subject.commitment_block
-        if (hotkey, block) not in self._places:
-            try:
-                metagraph = await chain.metagraph(block)
-                order = await chain.commitment_place(hotkey, subject.commitment_sha256, block)
-            except ArenaError as error:
-                if error.failure.code != STATE_PRUNED:
-                    raise
-                self._node.log.warning("the chain forgot a commitment's block", block=block)
-                metagraph, order = await chain.metagraph(await chain.finalized_block()), 0
-            found = (each.coldkey for each in metagraph.neurons if each.hotkey == hotkey)
-            self._places[hotkey, block] = (next(found, ""), order)
-        coldkey, order = self._places[hotkey, block]
-        return Author(
-            agent_version_id=subject.agent_version_id,
-            miner_hotkey=hotkey,
-            commitment_block=block,
-            commitment_order=order,
-            miner_coldkey=coldkey,
-            is_public=subject.agent_version_id in self._reveals,
-        )
-
-    async def reveals(self) -> dict[str, int]:
-        """By agent version of a revealed winner: the block at which its source opened. Raises ArenaError U3030.
-
-        Winners are the promotions of settlements that are in force here.
-        """
-        now_ms = self._node.now_ms()
-        for state in await self._races.states(now_ms, self._node.policy):
-            won, opened = state.settlement, state.opened
-            if won is None or not won.is_promotion or opened is None or force_of(state) not in ("own", "adopted"):
-                continue
-            agent, ends_ms = won.top_agent_version_id, opening_ms(opened.closes_ms, opened.policy)
-            if agent in self._reveals or now_ms < ends_ms:
-                continue
-            try:
-                block = await self._node.chain.block_at(ends_ms)
-            except ArenaError as error:
-                if error.failure.code != STATE_PRUNED:
-                    raise
-                self._node.log.warning("the chain forgot when a winner was revealed", agent=agent, ends_ms=ends_ms)
-                continue
-            if block is not None:
-                self._reveals[agent] = block
-        return dict(self._reveals)
-
-
 async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding], field: Set[Subject]) -> None:
     """Write down, for their miners to read, where submissions that are here stood with all validators, and which of
     them race: those in the field."""
@@ -152,7 +93,10 @@ class Intake:
         self._paused: dict[str, NextTry] = {}  # submissions on which the gate itself failed
         self._seen: set[tuple[str, int]] = set()  # those that wait, with their commitments' blocks
         self._enqueued: set[str] = set()  # accepted agents whose suite this process has put into the queue
-        self._ownership = Ownership(node)
+        # what the chain said once is kept for the life of the process
+        self._places: dict[tuple[str, int], tuple[str, int]] = {}  # by hotkey and block: coldkey and order there
+        self._races = RaceList(node.store)
+        self._reveals: dict[str, int] = {}  # by agent version of a winner: the block at which its source opened
         self._sketches: dict[str, Sketch] = {}  # by agent version id
         # what classes followed from when they were last asked for, in the order of commitments, and the heads
         self._classed: tuple[list[tuple[str, str, int]], dict[str, str]] = ([], {})
@@ -197,7 +141,7 @@ class Intake:
         seed = await variant_seed(node.chain, policy, row.subject) if is_due else None
         if seed is not None:
             items = qualifying_items(row.subject, suite, policy, variant_seed=seed)
-            author = await self._ownership.author(row.subject)
+            author = await self._author(row.subject)
             await node.store.enqueue(items, {author.miner_hotkey: author.owner})
             self._enqueued.add(agent)
         end = self._qualifying.own_suite_end(agent, suite, policy)
@@ -301,12 +245,62 @@ class Intake:
         self._classed = rows, heads
         return heads
 
+    # -- owners and winners
+    async def _author(self, subject: Subject) -> Author:
+        """Who committed a submission: the coldkey of its hotkey in the block of the commitment ("": not registered) and
+        the extrinsic there; today's coldkey and 0 where the chain forgot that block. Raises ArenaError U3030."""
+        chain, hotkey, block = self._node.chain, subject.miner_hotkey, subject.commitment_block
+        if (hotkey, block) not in self._places:
+            try:
+                metagraph = await chain.metagraph(block)
+                order = await chain.commitment_place(hotkey, subject.commitment_sha256, block)
+            except ArenaError as error:
+                if error.failure.code != STATE_PRUNED:
+                    raise
+                self._node.log.warning("the chain forgot a commitment's block", block=block)
+                metagraph, order = await chain.metagraph(await chain.finalized_block()), 0
+            found = (each.coldkey for each in metagraph.neurons if each.hotkey == hotkey)
+            self._places[hotkey, block] = (next(found, ""), order)
+        coldkey, order = self._places[hotkey, block]
+        return Author(
+            agent_version_id=subject.agent_version_id,
+            miner_hotkey=hotkey,
+            commitment_block=block,
+            commitment_order=order,
+            miner_coldkey=coldkey,
+            is_public=subject.agent_version_id in self._reveals,
+        )
+
+    async def _revealed(self) -> dict[str, int]:
+        """By agent version of a revealed winner: the block at which its source opened. Raises ArenaError U3030.
+
+        Winners are the promotions of settlements that are in force here.
+        """
+        now_ms = self._node.now_ms()
+        for state in await self._races.states(now_ms, self._node.policy):
+            won, opened = state.settlement, state.opened
+            if won is None or not won.is_promotion or opened is None or force_of(state) not in ("own", "adopted"):
+                continue
+            agent, ends_ms = won.top_agent_version_id, opening_ms(opened.closes_ms, opened.policy)
+            if agent in self._reveals or now_ms < ends_ms:
+                continue
+            try:
+                block = await self._node.chain.block_at(ends_ms)
+            except ArenaError as error:
+                if error.failure.code != STATE_PRUNED:
+                    raise
+                self._node.log.warning("the chain forgot when a winner was revealed", agent=agent, ends_ms=ends_ms)
+                continue
+            if block is not None:
+                self._reveals[agent] = block
+        return dict(self._reveals)
+
     # -- what was said before
     async def inspect(
         self, subject: Subject, source: str, stored: Iterable[StoredSubmission]
     ) -> tuple[GateReport, GateRecord]:
         """The gate's report on a source beside what was committed before it, and our word. Raises ArenaError V2004."""
-        rules, knowledge, reveals = self._node.policy.gate, self._node.knowledge, await self._ownership.reveals()
+        rules, knowledge, reveals = self._node.policy.gate, self._node.knowledge, await self._revealed()
         around = neighbourhood(subject, _comparable(stored), reveals)
         neighbours = []
         for other in around.others:
@@ -314,9 +308,9 @@ class Intake:
             if agent not in self._sketches:  # it was parsed in the gate's own process before
                 text = await self._node.store.source(agent) or ""
                 self._sketches[agent] = await asyncio.to_thread(make_sketch, text)
-            owner, revealed = await self._ownership.author(other), reveals[agent] if other in around.winners else 0
+            owner, revealed = await self._author(other), reveals[agent] if other in around.winners else 0
             neighbours.append(Neighbour(author=owner, sketch=self._sketches[agent], revealed_block=revealed))
-        author = await self._ownership.author(subject)
+        author = await self._author(subject)
         compared = () if rules.class_e4 else tuple(neighbours)
         report = await asyncio.to_thread(inspect_isolated, source, rules, knowledge, compared, author)
         origin: Origin | UnsetType = UNSET
@@ -364,7 +358,7 @@ class Intake:
         """One pass over all submissions, in the order of commitments; False where something changed or is left."""
         await self._qualifying.refresh()
         stored = await self._node.store.submissions()
-        known, reveals = _comparable(stored), await self._ownership.reveals()
+        known, reveals = _comparable(stored), await self._revealed()
         hashes = hashes_before(known, reveals)
         left, is_whole = AGAIN_A_TURN, True
         for each in sorted(stored, key=lambda each: commitment_order(each.subject)):
