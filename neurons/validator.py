@@ -166,7 +166,8 @@ class Supervisor:
         ]
         if sharing:
             self._timed += [("sources", sharing.bring_sources, 1.0), ("hearing", sharing.hear, 1.0)]
-        self._running = (clock, DatabaseWatch(node), serving, node.local_chain, exchange)
+        database = None if settings.database_dsn.get_secret_value() else DatabaseWatch(node)
+        self._running = (clock, database, serving, node.local_chain, exchange)
 
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""

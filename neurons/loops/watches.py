@@ -14,7 +14,6 @@ from collections.abc import Coroutine, Sequence
 import msgspec
 
 from arena.store.embedded import EmbeddedServer, is_running, start_embedded
-from arena.store.location import read_location
 from foundation.codes import JUDGE_FAILED, MODEL_FAILED
 from foundation.errors import ArenaError
 from neurons.health.status import ChainFacts
@@ -110,11 +109,7 @@ class DatabaseWatch:
         self._started: list[EmbeddedServer] = []  # our further shares in it
 
     async def run(self, drain: StopSignal) -> None:
-        """Turn until drained, then give back what was started. Nothing to do where the server is another's."""
-        location = read_location(self._folder)
-        if location is None or location.kind != "embedded":
-            await drain.wait()
-            return
+        """Turn until drained, then give back what was started."""
         try:
             await run_loop("database", self.turn, drain, self._log, every_s=DATABASE_S)
         finally:

@@ -198,12 +198,13 @@ class RacePeers:
         known = {settlement_sha256(past) for past in succession(earlier).history}
         named = found.inputs.history if found and found.inputs else ()
         lacking = [past for past in named if past.settlement_sha256 not in known]
-        history = list[SettlementRecord]()
-        for past in lacking:
-            shown = await self._settlement(state, past.race_id, peers, partial(eq, past.settlement_sha256))
-            if shown is None:
-                break
-            history.append(shown)
+        history = [
+            shown
+            for shown in await asyncio.gather(
+                *(self._settlement(state, past.race_id, peers, partial(eq, past.settlement_sha256)) for past in lacking)
+            )
+            if shown is not None
+        ]
         if found is None or len(history) < len(lacking):
             raise ArenaError(
                 PEER_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history"
@@ -245,17 +246,8 @@ class RacePeers:
     ) -> SettlementRecord | None:
         """The settlement of a race with this hash, from the first peer that shows it; None: none does."""
         question = SettlementQuestion(race=race_id)
-        asked = [asyncio.create_task(self._ask(peer, question, state)) for peer in peers]
-        try:
-            for answer in asyncio.as_completed(asked):
-                shown = await answer
-                if shown is not None and is_it(settlement_sha256(shown)):
-                    return shown
-            return None
-        finally:
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+        answers = await asyncio.gather(*(self._ask(peer, question, state) for peer in peers))
+        return next((one for one in answers if one is not None and is_it(settlement_sha256(one))), None)
 
     async def _ask(self, peer: Peer, question: Question[Answer], state: RaceState) -> Answer | None:
         """A peer's answer in a race; None where it has none or is at fault, which is said in the log."""

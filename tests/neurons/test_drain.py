@@ -100,7 +100,8 @@ async def test_sigterm_in_the_middle_of_work_ends_the_node_in_time_and_loses_not
 
 async def stopped_in(node: Node, desk: Desk, stuck: Stuck) -> None:
     """Run the node, and send SIGTERM once it is stuck."""
-    running = asyncio.create_task(Supervisor(node, Settings(state_dir=desk.folder), drain_s=DRAIN_S).run())
+    settings = Settings(state_dir=desk.folder, database_dsn="postgresql://its-own")
+    running = asyncio.create_task(Supervisor(node, settings, drain_s=DRAIN_S).run())
     try:
         async with asyncio.timeout(BOUND_S):
             await stuck.has_begun.wait()

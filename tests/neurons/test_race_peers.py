@@ -161,8 +161,9 @@ async def test_a_folder_that_cannot_be_written_is_said_at_the_next_turn_and_aske
 
 @pytest.mark.parametrize("fault", [PeerFault(slow_s=1), PeerFault(is_lying=True), PeerFault(is_away=True)])
 async def test_a_settlement_and_its_history_are_adopted_from_whoever_shows_them(
-    others: Others, fault: PeerFault
+    others: Others, fault: PeerFault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("neurons.race.peers.ANSWER_MS_MAX", 500)
     past = settlement("r0")
     named = PastSettlement(race_id="r0", settlement_sha256=settlement_sha256(past))
     found = replace(settlement(RACE), inputs=replace(inputs((), solves({})).stated, history=(named,)))
