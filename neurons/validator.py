@@ -46,7 +46,7 @@ from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.race.sharing import AddressLoop, SharingLoop, open_exchange
+from neurons.race.sharing import HEAR_EVERY_S, AddressLoop, SharingLoop, open_exchange
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs
@@ -165,7 +165,7 @@ class Supervisor:
             ("parent", self._look_for_parent, 1.0),
         ]
         if sharing:
-            self._timed += [("sources", sharing.bring_sources, 1.0), ("hearing", sharing.hear, 1.0)]
+            self._timed += [("sources", sharing.bring_sources, 1.0), ("hearing", sharing.hear, HEAR_EVERY_S)]
         database = None if settings.database_dsn.get_secret_value() else DatabaseWatch(node)
         self._running = (clock, database, serving, node.local_chain, exchange)
 

@@ -318,7 +318,7 @@ class VerdictLoop:
         self._node = node
         self._logs = logs
         self._retry = NextTry()
-        self._put_off: dict[str, NextTry] = {}  # by body, of those that are quarantined
+        self._put_off_ms: dict[str, int] = {}  # by body, of those that are quarantined: until when
 
     async def turn(self) -> None:
         """Try every owed verdict once, when that is due.
@@ -332,7 +332,7 @@ class VerdictLoop:
         for log in self._logs():
             await log.refresh()
             for row in log.owed(self._node.signer.hotkey):
-                if self._node.now_ms() >= self._put_off.get(row.record.body_sha256, NextTry()).not_before_ms:
+                if self._node.now_ms() >= self._put_off_ms.get(row.record.body_sha256, 0):
                     is_owed |= await self._ask(row)
         self._retry = PAUSES.after(self._retry, self._node.now_ms()) if is_owed else NextTry()
 
@@ -346,7 +346,7 @@ class VerdictLoop:
             raise ArenaError("V2050", f"no body {record.body_sha256} for record {row.seq}")
         reply = await node.pool.run(JudgeJob(body=decode_body(stored.content)))
         if isinstance(reply, Judged):
-            self._put_off.pop(record.body_sha256, None)
+            self._put_off_ms.pop(record.body_sha256, None)
             verdict = reply.verdict
             if isinstance(verdict, Verdict) or verdict.failure.code == JUDGE_UNUSABLE:
                 await self._record(row, verdict)
@@ -360,11 +360,9 @@ class VerdictLoop:
         )
         if failure.code != JOB_QUARANTINED:
             return True
-        rubric_id, times = node.policy.rubric.rubric_id, self._put_off.get(record.body_sha256, NextTry()).failures
+        rubric_id = node.policy.rubric.rubric_id
         await self._record(row, UnscoredVerdict(body_sha256=record.body_sha256, rubric_id=rubric_id, failure=failure))
-        after = after_fault(failure, context.stage, faults=times, counted=times, rules=node.policy.race)
-        delay_ms = after.delay_ms if after else 0
-        self._put_off[record.body_sha256] = NextTry(times + 1, delay_ms, node.now_ms() + delay_ms)
+        self._put_off_ms[record.body_sha256] = node.now_ms() + node.policy.race.retry_max_ms
         return False
 
     async def _record(self, row: LoggedRecord[EvaluationRecord], verdict: Verdict | UnscoredVerdict) -> None:

@@ -64,8 +64,7 @@ class AddressLoop:
         node.log.warning("address not published", **about, text=text)
 
 
-PROGRESS_EVERY_MS = 300_000
-ANSWER_S = 10.0  # a start waits no longer for the others
+HEAR_EVERY_S = 60.0
 
 
 @contextlib.asynccontextmanager
@@ -113,7 +112,6 @@ class SharingLoop:
         """`race` is the one this node is at."""
         self._node, self._ports, self._race = node, ports, race
         self._metagraph: Metagraph | None = None
-        self._progress_not_before_ms = 0
         self._relayed = -1  # the block whose sources were asked for last
         self._seen: dict[str, PeerSeen] = {}
         self._ignored = frozenset[str]()
@@ -167,11 +165,9 @@ class SharingLoop:
         self._relayed = metagraph.block
 
     async def hear(self) -> None:
-        """Ask every peer how far it is with the race, now and again: under which rules it runs is seen by that."""
-        peers, race, now_ms = self.peers(), self._race(), self._node.now_ms()
-        if peers and race is not None and now_ms >= self._progress_not_before_ms:
-            self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
-            await asyncio.gather(*(self._hear(peer, ProgressQuestion(race=race.race_id)) for peer in peers))
+        """Ask every peer how far it is with the race: under which rules it runs is seen by that."""
+        if (race := self._race()) is not None:
+            await asyncio.gather(*(self._hear(peer, ProgressQuestion(race=race.race_id)) for peer in self.peers()))
 
     def peers(self) -> list[Peer]:
         """The other validators that publish an address, as of the final block seen last, but for those ignored."""
