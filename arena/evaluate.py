@@ -15,15 +15,7 @@ from typing import Literal
 import msgspec
 
 from arena.policy import Policy
-from arena.records.model import (
-    AttemptRecord,
-    Conditions,
-    Context,
-    EvaluationRecord,
-    Payload,
-    Subject,
-    VerdictRecord,
-)
+from arena.records.model import AttemptRecord, Conditions, Context, EvaluationRecord, Payload, Subject, VerdictRecord
 from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway, Ledger

@@ -21,11 +21,7 @@ from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError
 from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks, cluster_id
 from problems.model import Pool, Problem
-from problems.partition import (
-    OpenPartition,
-    PartitionManifest,
-    extend,
-)
+from problems.partition import OpenPartition, PartitionManifest, extend
 
 _DOMAIN = b"agent-arena/partition-manifest/1\n"
 

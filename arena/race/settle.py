@@ -40,14 +40,7 @@ from arena.race.scores import (
     score_field,
     success_e4,
 )
-from arena.race.weights import (
-    beats_margin,
-    chain_vector,
-    duel,
-    eliminated_agents,
-    paid_places,
-    weighted_scores,
-)
+from arena.race.weights import beats_margin, chain_vector, duel, eliminated_agents, paid_places, weighted_scores
 from arena.records.model import (
     AttemptRecord,
     EvaluationRecord,

@@ -50,15 +50,7 @@ from harness.sandbox.port import (
     build_bounds,
     build_init,
 )
-from harness.sandbox.processes import (
-    Cgroups,
-    TreeCpu,
-    descendants,
-    held_bytes,
-    lease_uid,
-    open_group,
-    reading_as,
-)
+from harness.sandbox.processes import Cgroups, TreeCpu, descendants, held_bytes, lease_uid, open_group, reading_as
 
 Limit = Literal["memory", "cpu", "processes", "disk", "resources"]
 Looks = Mapping[Limit, Callable[[], bool]]  # says of each limit whether it is broken right now; looked at in this order

@@ -25,15 +25,7 @@ from arena.records.model import ReleaseRecord
 from foundation.durable_files import write_whole
 from neurons.cli.options import ProblemFile, ProblemFiles, StateDirOption, WalletFlags, command, state_folder
 from neurons.cli.presenter import EXIT_FAILED, say, show, show_progress
-from neurons.cli.problems import (
-    GoodsOption,
-    app,
-    classes_in,
-    products_in,
-    read_file,
-    read_files,
-    refuse_existing,
-)
+from neurons.cli.problems import GoodsOption, app, classes_in, products_in, read_file, read_files, refuse_existing
 from problems.formats import write_problems
 from problems.model import BUCKETS
 from problems.partition import KEY_BYTES, freeze

@@ -18,12 +18,7 @@ from foundation.errors import ArenaError
 from judge.budget import JudgeMeter, MeteredJudge
 from judge.render import Judge
 from judge.rubric import Rubric
-from neurons.cli.options import (
-    WALLET_SPELLINGS,
-    WalletFlags,
-    command,
-    policy_named,
-)
+from neurons.cli.options import WALLET_SPELLINGS, WalletFlags, command, policy_named
 from neurons.cli.presenter import show, show_progress, table_text
 
 if TYPE_CHECKING:

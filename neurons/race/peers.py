@@ -17,15 +17,7 @@ from arena.exchange.port import Answer, Peer, ProgressQuestion, Question, Settle
 from arena.exchange.pull import Wanted
 from arena.race.admission import RaceRecords
 from arena.race.agreement import Pair, believed, countersign_value, validators_of
-from arena.race.machine import (
-    AdoptSettlement,
-    AnchoredLog,
-    PullLogs,
-    RaceSettled,
-    RaceState,
-    own_log,
-    succession,
-)
+from arena.race.machine import AdoptSettlement, AnchoredLog, PullLogs, RaceSettled, RaceState, own_log, succession
 from arena.race.schedule import ANCHOR, ANSWER_MS_MAX, RECEIPT, Roll, answer_ms
 from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content

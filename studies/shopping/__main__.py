@@ -37,16 +37,7 @@ from problems.formats import read_problems
 from problems.titles import LexicalTitles
 from studies.shopping.market import INDEX, Market, make_market, make_tokenizer, open_partition, read_market
 from studies.shopping.models import Measurement, build_base, file_name, measure
-from studies.shopping.plan import (
-    BASE,
-    CONTROLS,
-    STUDY_MARK,
-    StudyPlan,
-    parents_of,
-    read_toml,
-    recipe_of,
-    row_named,
-)
+from studies.shopping.plan import BASE, CONTROLS, STUDY_MARK, StudyPlan, parents_of, read_toml, recipe_of, row_named
 from studies.shopping.records import MATCHED, build_corpora, record_study, study_policy
 from studies.shopping.results import EDITION, Results, RowResult, render_page
 from training.evaluation.report import EvalReport

@@ -21,13 +21,7 @@ from foundation.durable_files import write_whole
 from harness.inference.scripted.model import ScriptedUpstream
 from problems.model import Problem
 from studies.shopping.market import PROBLEMS, RANDOM, TRAIN, RandomCaller
-from studies.shopping.plan import (
-    SCRIPTED,
-    SET_NAMES,
-    DecodeRules,
-    SetKey,
-    StudyPlan,
-)
+from studies.shopping.plan import SCRIPTED, SET_NAMES, DecodeRules, SetKey, StudyPlan
 from training.evaluation.model_loader import open_candidate
 from training.evaluation.report import EvaluationPlan, episodes_path, examine, name_set
 from training.model import Decode, TokenRow

@@ -22,11 +22,7 @@ from arena.exchange.routes import Exchange
 from arena.export.assembly import log_row
 from arena.race.admission import RaceRecords
 from arena.records.body import decode_content
-from arena.records.log import (
-    LogStart,
-    note_sha256,
-    sign_checkpoint,
-)
+from arena.records.log import LogStart, note_sha256, sign_checkpoint
 from arena.records.model import Payload, SettlementRecord
 from arena.records.sequencer import Sequencer
 from arena.submissions.model import SignedSubmission, waiting_row

@@ -12,14 +12,7 @@ from arena.bank.suite_signature import write_suite
 from arena.chain.beacon import LocalBeacon, LocalTimelock
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
-from arena.exchange.operator_files import (
-    FilesRelease,
-    Operator,
-    ReleaseStore,
-    SharedFile,
-    SignedRelease,
-    sign_release,
-)
+from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore, SharedFile, SignedRelease, sign_release
 from arena.exchange.publishing import collect, publish
 from arena.policies import DEMO
 from problems.formats import write_problems

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.bank.batch import check_release, seal
-from arena.bank.partition_file import (
-    assign,
-    read_partition,
-    read_public_manifest,
-    unpartitioned,
-    write_partition,
-)
+from arena.bank.partition_file import assign, read_partition, read_public_manifest, unpartitioned, write_partition
 from arena.bank.sealing import deal, lock_all, open_batch, race_named
 from arena.chain.beacon import LocalBeacon, LocalTimelock, local_round
 from arena.chain.keys import keypair_signer, verify

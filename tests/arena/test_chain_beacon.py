@@ -10,13 +10,7 @@ import httpx2
 import msgspec
 import pytest
 
-from arena.chain.beacon import (
-    QUICKNET,
-    QUICKNET_CHAIN,
-    QUICKNET_GENESIS_MS,
-    DrandBeacon,
-    verify_quicknet_round,
-)
+from arena.chain.beacon import QUICKNET, QUICKNET_CHAIN, QUICKNET_GENESIS_MS, DrandBeacon, verify_quicknet_round
 from arena.chain.port import BeaconRound
 from foundation.errors import ArenaError
 from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, endless, says

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.policies import (
-    POLICIES,
-)
+from arena.policies import POLICIES
 from arena.policy import Policy, RaceRules
 from foundation.canonical import canonical_bytes
 from harness.inference.port import InferenceRules

@@ -23,17 +23,7 @@ from arena.race.scores import (
 from arena.race.settle import settle
 from arena.records.model import SettlementRecord, Top
 from foundation.canonical import canonical_bytes
-from tests.arena.race_stand import (
-    LEVEL,
-    batch,
-    candidate,
-    changed,
-    controlled,
-    drawn_of,
-    inputs,
-    policy,
-    solves,
-)
+from tests.arena.race_stand import LEVEL, batch, candidate, changed, controlled, drawn_of, inputs, policy, solves
 
 ABC = (candidate("a"), candidate("b"), candidate("c"))
 SCORES = {"a": 8, "b": 5, "c": 2}

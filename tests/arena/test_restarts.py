@@ -10,18 +10,7 @@ import pytest
 from harness.inference.journal import FileJournal
 from harness.sandbox.port import GuestCallError, Host
 from harness.trace import Completion
-from tests.arena.restart_stand import (
-    NEEDED,
-    STEPS,
-    Agent,
-    Tape,
-    Terms,
-    ask,
-    expected_score,
-    finish,
-    is_solved,
-    play,
-)
+from tests.arena.restart_stand import NEEDED, STEPS, Agent, Tape, Terms, ask, expected_score, finish, is_solved, play
 from tests.harness.refusing_stand import Refuses, longer_than, words
 
 BOMB = "a bomb"

@@ -8,13 +8,7 @@ import msgspec
 import pytest
 
 from arena.records.model import StoredCheckpoint
-from arena.records.port import (
-    EVERY_STATE,
-    AgreedStanding,
-    AttemptUsage,
-    HeadMovedError,
-    StoredSubmission,
-)
+from arena.records.port import EVERY_STATE, AgreedStanding, AttemptUsage, HeadMovedError, StoredSubmission
 from arena.store.postgres import LEAVES_PER_PAGE, RECORDS_PER_PAGE, PostgresStore
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage

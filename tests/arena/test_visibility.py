@@ -7,13 +7,7 @@ from typing import get_args
 from zoneinfo import ZoneInfo
 
 from arena.records.model import Context, ReleasedProblem
-from arena.visibility.rule import (
-    MOMENTS,
-    VIEWERS,
-    Thing,
-    may_see,
-    standing_of,
-)
+from arena.visibility.rule import MOMENTS, VIEWERS, Thing, may_see, standing_of
 from problems.model import POOLS
 
 THINGS: tuple[Thing, ...] = get_args(Thing)

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 
 from arena.export.row import converse
-from harness.agents.registry import (
-    cheater_source,
-    reference_agent,
-)
+from harness.agents.registry import cheater_source, reference_agent
 from harness.inference.port import ModelReply
 from harness.inference.reply import read_reply
 from harness.inference.scripted.model import ScriptedUpstream, complete

@@ -21,14 +21,7 @@ from hypothesis import strategies as st
 from harness.catalogue.layout import PRODUCTS
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
-from harness.catalogue.server import (
-    QUERY_STRING_MAX,
-    Connections,
-    HttpAnswer,
-    SearchApplication,
-    answer,
-    network_of,
-)
+from harness.catalogue.server import QUERY_STRING_MAX, Connections, HttpAnswer, SearchApplication, answer, network_of
 from tests.harness.catalogue_stand import index_of, product
 
 SHELF = [

@@ -9,12 +9,7 @@ from harness.inference.gateway import Ledger
 from harness.inference.journal import MemoryJournal
 from harness.limits import TokenPrice
 from harness.sandbox.port import GuestCallError
-from tests.harness.inference_stand import (
-    ASK,
-    MODEL,
-    RecordingUpstream,
-    make_gateway,
-)
+from tests.harness.inference_stand import ASK, MODEL, RecordingUpstream, make_gateway
 
 
 def test_without_an_endpoint_for_each_model_there_is_no_gateway() -> None:

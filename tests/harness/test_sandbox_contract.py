@@ -15,12 +15,7 @@ import pytest
 from foundation.errors import ArenaError
 from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host
 from harness.sandbox.seccomp import DENIED, native_architecture
-from tests.harness.jail_stand import (
-    CallHost,
-    reference_sandbox,
-    run,
-    sandbox_of,
-)
+from tests.harness.jail_stand import CallHost, reference_sandbox, run, sandbox_of
 
 
 class AnySource:

@@ -12,12 +12,7 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.guest_files import (
-    content_sha256,
-    guest_command,
-    guest_environment,
-    open_guest_root,
-)
+from harness.sandbox.guest_files import content_sha256, guest_command, guest_environment, open_guest_root
 from tests.harness.jail_stand import guest_root
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")

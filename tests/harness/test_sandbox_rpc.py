@@ -14,15 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.port import (
-    BreachError,
-    Final,
-    FrameInbox,
-    GuestConversation,
-    GuestRequest,
-    Pipes,
-    encode_result,
-)
+from harness.sandbox.port import BreachError, Final, FrameInbox, GuestConversation, GuestRequest, Pipes, encode_result
 
 READY = {"jsonrpc": "2.0", "method": "ready", "params": {"python": "3.11.7"}}
 

@@ -18,18 +18,7 @@ from judge.panel import judge_body
 from judge.render import Judge, JudgeReply, RenderedTrace, render
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
-from tests.judge.bodies import (
-    ANALYSED,
-    PLAN,
-    PRODUCTS,
-    QUERY,
-    RUBRIC,
-    VAGUE,
-    body_of,
-    completion,
-    episode,
-    search,
-)
+from tests.judge.bodies import ANALYSED, PLAN, PRODUCTS, QUERY, RUBRIC, VAGUE, body_of, completion, episode, search
 from tests.judge.test_ceiling import MostGullibleJudge
 
 ATTACKS = [

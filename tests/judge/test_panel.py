@@ -15,17 +15,7 @@ from judge.render import JudgeReply, RenderedTrace, render
 from judge.rubric import Rubric
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
-from tests.judge.bodies import (
-    ANALYSED,
-    CITED,
-    COMPARED,
-    QUERY,
-    RUBRIC,
-    VAGUE,
-    body_of,
-    episode,
-    search,
-)
+from tests.judge.bodies import ANALYSED, CITED, COMPARED, QUERY, RUBRIC, VAGUE, body_of, episode, search
 
 
 def panel(*models: str) -> Rubric:

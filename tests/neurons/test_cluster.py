@@ -18,14 +18,7 @@ from foundation.errors import ArenaError
 from foundation.executors import HERE, ProcessExecutor
 from harness.agents.registry import reference_agent
 from neurons.cli.app import main
-from neurons.cluster.episodes import (
-    AgentEpisodes,
-    Place,
-    alike_of,
-    by_executor,
-    run_elsewhere,
-    stage_episodes,
-)
+from neurons.cluster.episodes import AgentEpisodes, Place, alike_of, by_executor, run_elsewhere, stage_episodes
 from neurons.cluster.ray_executor import is_validator, open_cluster, require_no_keys
 from neurons.practice.opening import open_bench
 from neurons.practice.run import Asked, run_here

@@ -27,15 +27,7 @@ from neurons.settings.released import held_sketches, open_releases, with_held_re
 from neurons.settings.settings import Settings, resolve
 from tests.arena import exchange_stand
 from tests.arena.local_peers import LocalPeers
-from tests.arena.operator_stand import (
-    HOUR_MS,
-    NETUID,
-    NOW_MS,
-    OPERATOR_KEY,
-    make_folder,
-    publish_folder,
-    seal,
-)
+from tests.arena.operator_stand import HOUR_MS, NETUID, NOW_MS, OPERATOR_KEY, make_folder, publish_folder, seal
 from tests.arena.race_stand import batch
 
 TAO_RAO = 1_000_000_000

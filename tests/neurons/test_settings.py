@@ -16,12 +16,7 @@ from foundation.errors import ArenaError
 from harness.limits import TokenPrice
 from neurons.cli.validator import app
 from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
-from neurons.settings.settings import (
-    Endpoint,
-    Settings,
-    format_rows,
-    resolve,
-)
+from neurons.settings.settings import Endpoint, Settings, format_rows, resolve
 from tests.harness.inference_stand import OtherServer, raw, status
 
 

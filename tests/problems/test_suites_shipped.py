@@ -5,10 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from arena.bank.suite_signature import (
-    check_suite,
-    sign_suite,
-)
+from arena.bank.suite_signature import check_suite, sign_suite
 from arena.chain.keys import verify
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError

@@ -8,13 +8,7 @@ import pytest
 from foundation.errors import ArenaError
 from problems.axes import match
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
-from problems.synthesis import (
-    ACCEPTED_MAX,
-    ProblemMaker,
-    difficulty_of,
-    measure_ambiguity,
-    synthesize,
-)
+from problems.synthesis import ACCEPTED_MAX, ProblemMaker, difficulty_of, measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
 from problems.titles import AcceptedTitles, LexicalTitles, title_words
 from problems.wording import said_names

@@ -26,13 +26,7 @@ from neurons.race.log import RaceLog
 from tests.arena.log_stand import HOST, Clock
 from tests.arena.queue_stand import served_ms
 from tests.keys import generate_signer
-from tests.neurons.arena_stand import (
-    SMALL,
-    build_small_catalogue,
-    lay_run,
-    register_and_submit,
-    short_folder,
-)
+from tests.neurons.arena_stand import SMALL, build_small_catalogue, lay_run, register_and_submit, short_folder
 from tests.test_cli import arena
 
 SLEEPER = """

@@ -21,15 +21,7 @@ from harness.inference.reply import read_reply
 from harness.inference.scripted.model import complete
 from harness.trace import EvaluationBody, ToolCall
 from problems.model import Bucket
-from tests.arena.trajectory_stand import (
-    QUERY,
-    RECOMMEND,
-    SEARCH,
-    SYSTEM,
-    TERMINATE,
-    says,
-    trajectory,
-)
+from tests.arena.trajectory_stand import QUERY, RECOMMEND, SEARCH, SYSTEM, TERMINATE, says, trajectory
 from tests.arena.trajectory_stand import Episode as Run
 from tests.training.firehose import real_episodes
 from training.corpus.exports import trace_of_row

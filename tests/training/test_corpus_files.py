@@ -42,14 +42,7 @@ from training.corpus.building import (
 )
 from training.corpus.gates import Guard
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules
-from training.corpus.report import (
-    Funnel,
-    draw_sample,
-    render_page,
-    sections,
-    sheet_csv,
-    sheet_html,
-)
+from training.corpus.report import Funnel, draw_sample, render_page, sections, sheet_csv, sheet_html
 from training.corpus.selection import Appraisal, Decision, Task, kept_rows, rejections
 
 LINEAGE_VALUE = Lineage(

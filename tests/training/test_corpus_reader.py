@@ -22,13 +22,7 @@ from harness.chat import Message
 from harness.trace import Completion, EvaluationBody
 from neurons.cli.app import main
 from tests.arena.conftest import bucket, s3  # noqa: F401 - fixtures
-from tests.arena.trajectory_stand import (
-    QUERY,
-    SEARCH,
-    narrating,
-    says,
-    wild,
-)
+from tests.arena.trajectory_stand import QUERY, SEARCH, narrating, says, wild
 from tests.arena.trajectory_stand import Episode as Run
 from tests.prove.test_corpus_scale import folder_sha256
 from tests.readme_blocks import ROOT, block_under

@@ -41,16 +41,8 @@ from tests.training.labelled import (
     select,
     stand_guard,
 )
-from training.corpus.building import (
-    Filtered,
-    ablations,
-)
-from training.corpus.duplicates import (
-    Likeness,
-    fingerprint,
-    likenesses,
-    normal_words,
-)
+from training.corpus.building import Filtered, ablations
+from training.corpus.duplicates import Likeness, fingerprint, likenesses, normal_words
 from training.corpus.foreign import convert_row
 from training.corpus.gates import Guard, codes_of, gates, recommended_ids
 from training.corpus.model import (
@@ -66,19 +58,8 @@ from training.corpus.model import (
     TraceSource,
 )
 from training.corpus.report import funnel_of
-from training.corpus.selection import (
-    Task,
-    appraise,
-    codes_under,
-    decide,
-    kept_rows,
-    merit,
-    rejections,
-)
-from training.corpus.tokens import (
-    open_counter,
-    render,
-)
+from training.corpus.selection import Task, appraise, codes_under, decide, kept_rows, merit, rejections
+from training.corpus.tokens import open_counter, render
 
 # without what the filter's own rules do not ask for
 OF_ONE_TRACE: tuple[RejectCode, ...] = tuple(code for code in get_args(RejectCode)[:12] if code != "failed")

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.web.site_stand import (
-    ASKED,
-    NAMES,
-    PUBLISHED,
-    every_page,
-    traces_of,
-)
+from tests.web.site_stand import ASKED, NAMES, PUBLISHED, every_page, traces_of
 
 
 def test_no_page_is_a_barrier_or_asks_for_anything_elsewhere(visitor, served):

@@ -13,15 +13,7 @@ import pytest
 from arena.records.body import decode_content
 from tests.arena.tail_stand import serving
 from tests.keys import generate_signer
-from tests.web.site_stand import (
-    ANSWER,
-    ASKED,
-    HOUR_MS,
-    NOW_MS,
-    PUBLISHED,
-    RACES,
-    traces_of,
-)
+from tests.web.site_stand import ANSWER, ASKED, HOUR_MS, NOW_MS, PUBLISHED, RACES, traces_of
 
 PAGE_BYTES_MAX = 200_000
 LINKS = ("href", "src", "action", "formaction", "srcset", "data", "poster")

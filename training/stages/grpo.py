@@ -25,13 +25,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from problems.model import Problem
-from training.guards import (
-    GuardStopError,
-    require_context,
-    require_exact_masks,
-    require_mixed,
-    require_same_policy,
-)
+from training.guards import GuardStopError, require_context, require_exact_masks, require_mixed, require_same_policy
 from training.model import Rollout, Sampler
 from training.models.opening import lora_config, open_parent
 from training.models.render import Qwen3Codec, masked_runs, run_defect
