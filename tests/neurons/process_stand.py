@@ -47,7 +47,7 @@ SOAKED = replace(
     SMALL,
     name="soaked",
     qualifying=replace(SMALL.qualifying, variant_blocks=0),
-    race=replace(SMALL.race, closes_after_ms=1_000, problems=4, batch_problems=6),
+    race=replace(SMALL.race, closes_after_ms=1_000, problems=3, batch_problems=3),  # 2,000 products last for 260 races
 )
 FINISH_S, READY_S, RACE_S, LOOK_S = 150, 60.0, 90.0, 0.5
 OPENS_MS = 600_000  # the race opens within this time: one batch for each round of it

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from arena.records.model import StoredCheckpoint
-from arena.store.embedded import lay_out, server_user, start_embedded
+from arena.store.embedded import lay_out, server_user
 from arena.store.objects import folder_location
 from harness.agents.registry import baseline_source
 from neurons.cli.exit_codes import EXIT_INTEGRITY
 from neurons.demo.demo import WATCH_S, DemoAgent, DemoRun, running_validator
-from tests.neurons.arena_stand import build_small_catalogue, make_run, opened_store, read_back, short_folder
+from tests.neurons.arena_stand import build_small_catalogue, make_run, read_back, short_folder
+from tests.neurons.process_stand import postgres_of
 from tests.neurons.shared_nodes_stand import Network, SharedNode, wait_for
 from tests.neurons.test_shared_nodes import SETTLED_S, cli, settled_by
 from tests.prove.test_sleepers import settled_races
@@ -28,10 +28,34 @@ OF_THE_DISK = ("postgres", "checkpoints", "store.json", "node.json", "held")
 
 
 def lose_disk(run: DemoRun, base: Path) -> DemoRun:
-    """A node's folder with what another machine has of it: chain, bank and settings, and nothing of the log."""
+    """A node's folder with what another machine has of it, chain, bank and settings, and last night's backup."""
     folder = base / "again"
     shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns(*OF_THE_DISK), symlinks=True)
+    restored = arena("store", "restore", str(base / "kept"), "--state-dir", str(folder))
+    assert restored.returncode == 0, restored.stderr
     return replace(run, folder=folder, settings=run.settings.model_copy(update={"state_dir": folder}))
+
+
+def keep_wal(run: DemoRun, base: Path) -> None:
+    """Let the server of a run's folder archive its write-ahead log, behind a base backup of it."""
+    paths, user = lay_out(run.folder, server_user()), server_user()
+    (base / "wal").mkdir()
+    user.own(base / "wal")
+    subprocess.run(["cp", "-a", paths.data, base / "base"], check=True)
+    with (paths.data / "postgresql.auto.conf").open("a") as settings:
+        settings.write(f"wal_level = replica\narchive_mode = on\narchive_command = 'cp %p {base}/wal/%f'\n")
+
+
+def lose_data(run: DemoRun, base: Path) -> DemoRun:
+    """Its database led back by the base backup and the archived log, whose last segment was not archived yet."""
+    paths = lay_out(run.folder, server_user())
+    shutil.rmtree(paths.data)
+    subprocess.run(["cp", "-a", base / "base", paths.data], check=True)
+    with (paths.data / "postgresql.auto.conf").open("a") as settings:
+        settings.write(f"archive_mode = off\nrestore_command = 'cp {base}/wal/%f %p'\n")
+    (paths.data / "recovery.signal").touch()
+    server_user().own(paths.data / "recovery.signal")
+    return run
 
 
 def wait_for_words(run: DemoRun, process: subprocess.Popen[bytes], words: str, times: int = 1) -> None:
@@ -40,16 +64,13 @@ def wait_for_words(run: DemoRun, process: subprocess.Popen[bytes], words: str, t
         time.sleep(WATCH_S)
 
 
-async def signed_states(run: DemoRun) -> list[StoredCheckpoint]:
-    async with opened_store(run.settings) as store:
-        return await store.checkpoints()
-
-
 @pytest.mark.prove
-def test_a_node_restored_from_an_older_backup_goes_on_under_its_hotkey() -> None:
+@pytest.mark.parametrize("lose", [lose_disk, lose_data])
+def test_a_node_goes_on_under_its_hotkey_with_every_record_that_was_signed(lose) -> None:
     with short_folder() as base:
         objects = folder_location(base / "objects")
         run = make_run(base, build_small_catalogue(base), bodies_url=objects, names=("expert", "hasty"))
+        keep_wal(run, base)
         with running_validator(run) as process:
             asyncio.run(settled_races(run, process, 1))
             kept = arena("store", "backup", "--out", str(base / "kept"), "--state-dir", str(run.folder))
@@ -61,21 +82,21 @@ def test_a_node_restored_from_an_older_backup_goes_on_under_its_hotkey() -> None
             time.sleep(2)
             process.kill()
             process.wait()
-        start_embedded(run.folder).stop()
-        before = asyncio.run(signed_states(run))
-        again = lose_disk(run, base)
-        restored = arena("store", "restore", str(base / "kept"), "--state-dir", str(again.folder))
-        assert restored.returncode == 0, restored.stderr
+        for each in postgres_of(run):
+            each.kill()
+        before = {int(path.stem): path.read_text() for path in (run.folder / "checkpoints").iterdir()}
+        again = lose(run, base)
         began = time.monotonic()
         with running_validator(again) as process:
             wait_for_words(again, process, '"ready"')
-            asyncio.run(settled_races(again, process, 5))
-        print(f"{before[-1].size} records were signed; back and on to race 5 in {time.monotonic() - began:.0f} s")
-        print((again.folder / "validator.log").read_text()[:3000])
-        report, _ = read_back(again, ())
+            asyncio.run(settled_races(again, process, 4))
+        print(f"{max(before)} records were signed; back and on to race 4 in {time.monotonic() - began:.0f} s")
+        print((again.folder / "validator.log").read_text().splitlines()[0])
+        report, logs = read_back(again, ("race-000003",))
         assert report.is_ok, report.defects
-        after = {point.size: point.note for point in asyncio.run(signed_states(again))}
-        assert after.items() >= {(point.size, point.note) for point in before}
+        assert logs[0].settlement is not None and logs[0].settlement.state == "settled"
+        after = {int(path.stem): path.read_text() for path in (again.folder / "checkpoints").iterdir()}
+        assert after.items() >= before.items()
 
 
 @pytest.mark.prove
@@ -108,45 +129,3 @@ def test_peers_say_what_a_restored_node_lacks_and_race_with_it_once_it_is_whole(
                 later = lambda: bool((settled_by(lost) & settled_by(other)) - before)  # noqa: E731
                 wait_for("a race with the other", later, lost, process, 2 * SETTLED_S)
                 print(cli("list", "--state-dir", str(lost.folder)))
-
-
-def keep_wal(run: DemoRun, base: Path) -> None:
-    """Let the server of a run's folder archive its write-ahead log, behind a base backup of it."""
-    paths, user = lay_out(run.folder, server_user()), server_user()
-    (base / "wal").mkdir()
-    user.own(base / "wal")
-    subprocess.run(["cp", "-a", paths.data, base / "base"], check=True)
-    with (paths.data / "postgresql.auto.conf").open("a") as settings:
-        settings.write(f"wal_level = replica\narchive_mode = on\narchive_command = 'cp %p {base}/wal/%f'\n")
-
-
-def come_back(run: DemoRun, base: Path) -> None:
-    """Put the base backup in the place of the lost data, to be led on to the end of the archived log."""
-    paths = lay_out(run.folder, server_user())
-    shutil.rmtree(paths.data)
-    subprocess.run(["cp", "-a", base / "base", paths.data], check=True)
-    with (paths.data / "postgresql.auto.conf").open("a") as settings:
-        settings.write(f"archive_mode = off\nrestore_command = 'cp {base}/wal/%f %p'\n")
-    (paths.data / "recovery.signal").touch()
-    server_user().own(paths.data / "recovery.signal")
-
-
-@pytest.mark.prove
-def test_a_database_led_back_by_its_archived_wal_goes_on() -> None:
-    with short_folder() as base:
-        objects = folder_location(base / "objects")
-        run = make_run(base, build_small_catalogue(base), bodies_url=objects, names=("expert", "hasty"))
-        keep_wal(run, base)
-        with running_validator(run) as process:
-            asyncio.run(settled_races(run, process, 2))
-        before = asyncio.run(signed_states(run))
-        come_back(run, base)
-        with running_validator(run) as process:
-            wait_for_words(run, process, '"ready"')
-            asyncio.run(settled_races(run, process, 3))
-        print(f"{before[-1].size} records were signed")
-        print(*(line for line in (run.folder / "validator.log").read_text().splitlines()[:3]), sep="\n")
-        report, _ = read_back(run, ())
-        assert report.is_ok, report.defects
-        after = {point.size: point.note for point in asyncio.run(signed_states(run))}
-        assert after.items() >= {(point.size, point.note) for point in before}
