@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -21,7 +24,7 @@ from arena.exchange.port import (
     SubmissionQuestion,
 )
 from foundation.errors import ArenaError
-from tests.arena.exchange_stand import RACE, HttpNet, Node
+from tests.arena.exchange_stand import RACE, Case, HttpNet, Node
 from tests.hostile_http import DRIPS, HostileServer, bomb, endless, says
 
 ROUTES = (
@@ -115,3 +118,27 @@ async def test_a_hostile_answer_ends_soon_and_costs_little(name: str, tmp_path: 
                     await ask(question)
                 assert caught.value.failure.code in (("U3042", "U3040") if name in LIES else ("U3040",))
                 assert server.sent < ProgressQuestion.bytes_max + SOCKET_BYTES
+
+
+HALF_A_HEAD = b"GET /v1/exchange/progress?race=r1 HTTP/1.1\r\nhost: x\r\n"
+
+
+@pytest.mark.parametrize(("size", "addresses", "sends"), [(130, 1, b""), (600, 30, HALF_A_HEAD)])
+async def test_a_signed_peer_is_answered_beside_any_crowd(tmp_path: Path, size: int, addresses: int, sends: bytes):
+    """Connections from one or many addresses that never finish a request."""
+    case = await Case(tmp_path, HttpNet()).join()
+    host, port = case.peers[0].endpoint.removeprefix("http://").split(":")
+
+    def crowd(stack: contextlib.ExitStack) -> None:
+        for place in range(size):
+            source = (f"127.0.0.{2 + place % addresses}" if addresses > 1 else "127.0.0.1", 0)
+            one = stack.enter_context(socket.create_connection((host, int(port)), timeout=10, source_address=source))
+            one.sendall(sends)
+
+    try:
+        with contextlib.ExitStack() as stack:
+            await asyncio.to_thread(crowd, stack)
+            for _ in range(20):
+                assert await case.ask.ask(case.peers[0], ProgressQuestion(race=RACE)) is not None
+    finally:
+        await case.net.close()

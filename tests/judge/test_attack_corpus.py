@@ -99,3 +99,10 @@ def lifted(place: str, judge: Judge, numbers: range) -> list[tuple[int, str]]:
         if judged(PLACES[place](words, ATTACKS[number]), judge) > permitted:
             wrong.append((number, words))
     return wrong
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("place", PLACES)
+def test_no_attack_lifts_a_quality_anywhere(place: str) -> None:
+    for judge in (ScriptedJudge(), ObedientJudge()):
+        assert lifted(place, judge, range(len(ATTACKS))) == []

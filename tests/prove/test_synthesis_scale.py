@@ -1,5 +1,5 @@
 """3,000 problems over a catalogue of 100,000 in at most five minutes, every one usable; then a year of batches, dealt
-to the pools of a partition.
+to the pools of a partition. And the leak guard: 500 problems in two disguises over 100,000 products.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from harness.catalogue.synthetic import generate
+from problems.clusters import find_classes
 from problems.model import BUCKETS, Problem
 from problems.partition import OpenPartition, extend, freeze
-from problems.synthesis import ACCEPTED_MAX, ProblemMaker, measure_ambiguity
+from problems.synthesis import ACCEPTED_MAX, ProblemMaker, measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
 from problems.wording import reads_back
+from tests.problems.disguises import DISGUISES, count_in_cluster, falsely_merged
 from tests.problems.stand import check_problem_set
 
 pytestmark = pytest.mark.prove
@@ -92,3 +94,21 @@ def test_a_year_of_batches_is_dealt_whole_and_costs_the_same_at_its_end_as_at_it
     assert sum(found["pools"].values()) == found["year_problems"] + found["problems"] and found["refused"] == 0
     assert found["answer_classes"] == found["answers"]  # no class answers twice, so no two share a leak cluster
     assert found["slower"] <= 3
+
+
+@pytest.fixture(scope="module")
+def catalogue():
+    return tuple(generate(100_000, 7))
+
+
+@pytest.fixture(scope="module")
+def classes(catalogue):
+    return find_classes(catalogue)
+
+
+def test_every_disguise_of_500_problems_stays_in_its_cluster(catalogue, classes):
+    bank = synthesize(catalogue, seed=5, counts={"product": 168, "shop": 166, "voucher": 166})
+    counts = count_in_cluster(bank, seed=1, classes=classes)
+    print(counts)
+    assert counts == dict.fromkeys(DISGUISES, 500)
+    assert 100 * len(falsely_merged(bank, classes)) <= len(bank)
