@@ -136,7 +136,7 @@ class Supervisor:
         qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
         self._clock = clock = RaceClock(node, qualifying, self._checkpoints)
         watch, serving = ChainWatch(node), node.serving
-        sharing = SharingLoop(node, node.sharing, clock.current) if node.sharing else None
+        sharing = self._sharing = SharingLoop(node, node.sharing, clock.current) if node.sharing else None
         exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
         door = (settings.public_endpoint or serving.door_address) if serving and serving.door_address else ""
         endpoint = node.sharing.endpoint if node.sharing else door

@@ -43,7 +43,7 @@ from arena.api.rows import (
     trajectory_rows,
     validator_rows,
 )
-from arena.exchange.routes import Places, RowStream
+from arena.exchange.routes import RowStream, StreamPlaces
 from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_in, releases_of, signed_content
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
@@ -207,11 +207,11 @@ Pools = Annotated[
 def add_tail(app: FastAPI, tail: Tail, places: StreamPlaces) -> None:
     """Add the routes of logs. `places` bounds how many streams run at once."""
     router = APIRouter(dependencies=[Depends(require_known)])
-    rows: dict[int | str, dict[str, Any]] = {
+    responses: dict[int | str, dict[str, Any]] = {
         200: {"content": {"application/x-ndjson": {}}, "description": "one LogRow a line"}
     }
 
-    @router.get("/v1/tail", response_class=Response, responses=rows)
+    @router.get("/v1/tail", response_class=Response, responses=responses)
     async def read_tail(
         request: Request,
         pool: Pools = DEFAULT_POOLS,
@@ -230,9 +230,10 @@ def add_tail(app: FastAPI, tail: Tail, places: StreamPlaces) -> None:
         if after > head.seq:
             raise CursorError(after, head.seq)
         pools = tuple(dict.fromkeys(pool))
-        return RowStream(tail.rows(name, pools, after=after, limit=limit, is_following=follow), places, refusal)
+        rows = tail.rows(name, pools, after=after, limit=limit, is_following=follow)
+        return RowStream(rows, places, request.client.host if request.client else "")
 
-    @router.get("/v1/records", response_class=Response, responses=rows)
+    @router.get("/v1/records", response_class=Response, responses=responses)
     async def read_race(
         request: Request,
         race: Race,
@@ -245,7 +246,8 @@ def add_tail(app: FastAPI, tail: Tail, places: StreamPlaces) -> None:
         name = await tail.require_log(validator)
         await tail.require_released(name, race)
         pools = tuple(dict.fromkeys(pool))
-        return RowStream(tail.rows(name, pools, after=after, limit=limit, race_id=race), places, refusal)
+        rows = tail.rows(name, pools, after=after, limit=limit, race_id=race)
+        return RowStream(rows, places, request.client.host if request.client else "")
 
     @router.get("/v1/head", response_class=Response)
     async def read_heads() -> Response:

@@ -195,8 +195,12 @@ class PeerLogStore:
                 path.unlink()
 
     def note(self, validator: str, note_sha256: str) -> str | None:
-        """A note of a held log, or one of our own that was kept; None where there is none of that hash (hex)."""
-        for log in self.held(validator=validator):
+        """A note of a held log, or one of our own that was kept; None where there is none of that hash (hex). "": the
+        newest of a validator's held logs."""
+        held = self.held(validator=validator)
+        if not note_sha256:
+            return max(held, key=lambda log: log.point.size).note if held else None
+        for log in held:
             if log.note_sha256 == note_sha256:
                 return log.note
         path = self._notes / note_sha256

@@ -17,6 +17,7 @@ import typer
 
 from arena.store.location import StoreLocation, write_location
 from arena.store.objects import folder_location, open_objects
+from foundation.errors import ArenaError
 from neurons.cli.options import StateDirOption, command, location_of, state_folder
 from neurons.cli.presenter import EXIT_INTEGRITY, show, show_progress
 
@@ -115,8 +116,8 @@ async def restore(
     are kept in the folder, those of your own server are printed once, as DSNs. A login that your server has already
     keeps its password (a DSN without one): try a backup beside the live store, and nobody is locked out. Verify with
     `arena records verify` afterwards. Bodies of an object store go to the folder `bodies` of the state folder, or with
-    --owner-dsn to ARENA_BODIES_URL. A validator that published checkpoints after the backup was made must not go on
-    from it: its log would deny them.
+    --owner-dsn to ARENA_BODIES_URL. A validator that published checkpoints after the backup was made goes on from it
+    with the `bodies_url` that holds its log's copy, and refuses to start without.
     """
     from arena.store.backups import read_manifest
     from arena.store.backups import restore as restore_store
@@ -162,14 +163,9 @@ async def archive(
     if not of_node.objects:
         fix = "set bodies_url (ARENA_BODIES_URL) to a folder or bucket and start the node again, then archive"
         raise ArenaError("V2029", "this store has no object store to move to", fix=fix)
-    with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
-        done = await archive_days(
-            server.owner_dsn,
-            before.date(),
-            open_objects(of_node.objects),
-            today=datetime.now(UTC).date(),
-            progress=progress,
-        )
+    today, objects = datetime.now(UTC).date(), open_objects(of_node.objects)
+    with _owned(owner_dsn, state_dir) as (dsn, _, _), show_progress() as progress:
+        done = await archive_days(dsn, before.date(), objects, today=today, progress=progress)
     counts = f"{done.records} records and {done.bodies} bodies"
     show(done, [f"{counts} of {len(done.days)} days are in {done.objects}"])
 

@@ -78,6 +78,7 @@ class CheckpointLoop:
         self._last: StoredCheckpoint | None = None
         self._looked_ms = 0
         self._signing = asyncio.Lock()
+        self._copied: dict[str, int] = {}  # events of each race that are in the log's copy
         self._behind = len(self._folders)  # folders that may lack the last checkpoint
 
     async def open(self, notes: Iterable[str] = ()) -> None:
@@ -87,7 +88,8 @@ class CheckpointLoop:
         Raises ArenaError V2080 when they differ, V2050 when the last note in the store is not one this hotkey signed,
         V2021 when the store is away.
         """
-        await self._catch_up(await asyncio.to_thread(self._published))
+        shown = [read_checkpoint(note, verify) for note in notes]
+        await self._catch_up([*await asyncio.to_thread(self._published), *shown])
         records, signed = self._walk.seq, len(await self._node.store.checkpoints())
         text = (
             f"the log has {records:,} records and stands behind its {signed:,} checkpoints" if records else "a new log"

@@ -16,8 +16,8 @@ import structlog
 
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Subtensor
-from arena.exchange.operator_files import FileKind, FilesRelease, Operator, SignedRelease
-from arena.exchange.pull import ReleasePuller, of_operator
+from arena.exchange.operator_files import FileKind, FilesRelease, Operator, SignedRelease, of_operator
+from arena.exchange.pull import ReleasePuller
 from arena.race.machine import RaceState, runs_under_another
 from foundation.backoff import Backoff
 from foundation.codes import FILES_LACKING, POLICY_WAITS
@@ -198,5 +198,5 @@ class OperatorFiles:
 
     def _own(self, signed: SignedRelease | None) -> FilesRelease | None:
         """A kept release, if it is this operator's."""
-        held = of_operator(signed, self._operator, verify)
+        held = of_operator(signed, self._operator)
         return held.release if held else None

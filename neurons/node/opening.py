@@ -27,6 +27,7 @@ from arena.chain.keys import verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Beacon, Signer, Subtensor, Timelock, is_local
+from arena.chain.sender import held_as_validator
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
 from arena.race.draw import permitted_validators

@@ -18,11 +18,11 @@ from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService
-from arena.exchange.port import Peer, ProgressQuestion
-from arena.exchange.pull import Puller
-from arena.exchange.sources import SourceRelay
+from arena.exchange.port import NoteQuestion, Peer, ProgressQuestion
+from arena.exchange.pull import Puller, SourceRelay
 from arena.race.draw import permitted_validators
 from arena.race.machine import RaceState
+from arena.records.log import read_checkpoint
 from arena.store.location import StoreLocation
 from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.errors import ArenaError
@@ -65,6 +65,7 @@ class AddressLoop:
 
 
 HEAR_EVERY_S = 60.0
+ANSWER_S = 10.0  # a start waits no longer for the others
 
 
 @contextlib.asynccontextmanager
@@ -172,6 +173,28 @@ class SharingLoop:
     def peers(self) -> list[Peer]:
         """The other validators that publish an address, as of the final block seen last, but for those ignored."""
         return self._ports.others(self._metagraph, self._node.signer.hotkey) if self._metagraph else []
+
+    async def own_notes(self) -> list[str]:
+        """The newest signed state of this node's log that each other validator holds. One that does not answer soon, or
+        shows what this hotkey did not sign, proves nothing."""
+        node = self._node
+        question = NoteQuestion(validator=node.signer.hotkey)
+
+        async def ask(peer: Peer) -> str:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    note = await self._ports.peers.ask(peer, question) or ""
+                return note if note and read_checkpoint(note, verify).validator == node.signer.hotkey else ""
+            except (ArenaError, TimeoutError) as error:
+                node.log.info("peer holds no note of ours", peer=peer.hotkey, reason=str(error))
+                return ""
+
+        try:
+            peers = self._ports.others(await node.chain.metagraph(), node.signer.hotkey)
+        except ArenaError as error:
+            node.log.warning("others were not asked for our notes", code=error.failure.code)
+            return []
+        return [note for note in await asyncio.gather(*map(ask, peers)) if note]
 
     async def _hear(self, peer: Peer, question: ProgressQuestion) -> None:
         try:

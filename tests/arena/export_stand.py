@@ -71,10 +71,7 @@ class ExportLog(MemoryLog):
 
     def cursor_at(self, after_seq: int) -> Cursor:
         """The cursor behind a record, of an export that nothing waited for."""
-        walk = LogWalk(LogStart(validator=self.validator))
-        for record in self.log[:after_seq]:
-            walk.take(record)
-        return Cursor(**msgspec.structs.asdict(walk.position()))
+        return Cursor(**msgspec.structs.asdict(walked(self.validator, self.log[:after_seq]).position()))
 
     def checkpoint(self) -> None:
         """Sign the log as it stands."""

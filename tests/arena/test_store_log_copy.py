@@ -13,6 +13,7 @@ from arena.chain.port import Signer
 from arena.records.body import decode_content
 from arena.records.log import sign_checkpoint
 from arena.records.model import Entry, StoredCheckpoint
+from arena.records.port import Requeue
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.log_copy import take_copy, write_copy
@@ -72,7 +73,8 @@ async def a_day(store: PostgresStore, signer: Signer, behind: PostgresStore) -> 
     await run(store, sequencer, 3)
     await sign(store, signer)
     (lease,) = await store.claim(1, 60_000)
-    await sequencer.abandon(lease, replace(attempt(6), attempt_id=lease.attempt_id, subject=lease.item.subject))
+    fault = replace(attempt(6), attempt_id=lease.attempt_id, subject=lease.item.subject)
+    await sequencer.abandon(lease, fault, Requeue())
     await run(store, sequencer, 1)
     await sign(store, signer)
 

@@ -15,7 +15,7 @@ from arena.chain.keys import keypair_signer
 from arena.policies import DEMO
 from foundation.errors import ArenaError
 from harness.catalogue.native import open_catalogue
-from neurons.cli.exit_codes import exit_code
+from neurons.cli.presenter import exit_code
 from neurons.node.opening import Replenisher, open_bank
 from neurons.settings.inputs import open_titles, prepare_suite, titles_file
 from neurons.settings.settings import Settings, resolve

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from arena.store.embedded import lay_out, server_user
 from arena.store.objects import folder_location
 from harness.agents.registry import baseline_source
-from neurons.cli.exit_codes import EXIT_INTEGRITY
+from neurons.cli.presenter import EXIT_INTEGRITY
 from neurons.demo.demo import WATCH_S, DemoAgent, DemoRun, running_validator
 from tests.neurons.arena_stand import build_small_catalogue, make_run, read_back, short_folder
 from tests.neurons.process_stand import postgres_of

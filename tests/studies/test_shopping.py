@@ -78,9 +78,7 @@ def test_the_market_has_the_papers_sizes_shares_no_cluster_and_follows_from_the_
     assert [sum(one.bucket == bucket for one in market.eval) for bucket in BUCKETS] == [28, 24, 23]
     pool_of = {one.problem_id: name for name in ("train", "eval", "second", "dev") for one in getattr(market, name)}
     everything = [*market.train, *market.eval, *market.second, *market.dev]
-    assert all(
-        len({pool_of[one] for one in members}) == 1 for members in find_clusters(everything).problems_of.values()
-    )
+    assert all(len({pool_of[one] for one in members}) == 1 for members in find_clusters(everything).values())
     products = stock(msgspec.structs.replace(PLAN.market, documents=300), 5)
     assert len({one.product_id for one in products}) == 300 and all(len(one.title) <= 48 for one in products)
 
