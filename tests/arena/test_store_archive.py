@@ -92,8 +92,7 @@ async def test_an_archived_day_reads_verifies_and_pages_as_before(
     assert await entries(after) == before
     assert await after.verdicts_on(BODY) == verdicts
     assert await verify_store(after, verify) == report
-    size = await store.size()
-    assert size.bytes > 7 * size.day_bytes >= 0
+    assert (await store.size()).bytes > 1 << 20
 
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "changed"])

@@ -76,6 +76,36 @@ out = [client.proxy_url, client.max_retries, client.post("/inference/chat/comple
     assert told["sent"][-1] == ["tool.call", {"name": "find_product", "arguments": '{"q": "x"}'}]
 
 
+def test_under_the_contract_with_nonces_calls_are_posted_and_the_models_own_recommendation_is_the_answer():
+    program = """
+import requests
+from src.agent.proxy_client import ProxyClient
+def transport(method, params):
+    sent.append([method, params])
+    if method == "llm.chat":
+        calls = [{"id": "1", "name": "recommend_product", "arguments": '{"product_ids": "7"}'}]
+        return {"content": "", "reasoning": "", "tool_calls": calls, "message": {"role": "assistant"},
+                "finish_reason": "tool_calls", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+    return {"result": '{"ok": true}', "failure": None}
+_link.transport = transport
+client = ProxyClient()
+client.post("/inference/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
+out = []
+if HANDS_ON:
+    for body in ({"arguments": '{"q": "a"}', "nonce": "n", "call_id": "c"}, {"q": "a", "nonce": "n"}):
+        out.append(requests.post(client.proxy_url + "/search/find_product", json=body).json())
+sn15.settle([])
+"""
+    told = guest(f"HANDS_ON = True{program}")
+    assert told["out"] == [{"ok": True}] * 2
+    assert [params for method, params in told["sent"] if method == "tool.call"] == [
+        {"name": "find_product", "arguments": '{"q": "a"}'},
+        {"name": "find_product", "arguments": {"q": "a"}},
+        {"name": "recommend_product", "arguments": '{"product_ids": "7"}'},
+    ]
+    assert [method for method, _ in guest(f"HANDS_ON = False{program}")["sent"]] == ["llm.chat"]
+
+
 # -- pages
 
 PRODUCTS = tuple(generate(2_000, seed=9))

@@ -19,7 +19,7 @@ from neurons.demo.demo import WATCH_S, DemoAgent, DemoRun, running_validator
 from tests.neurons.arena_stand import build_small_catalogue, make_run, read_back, short_folder
 from tests.neurons.process_stand import postgres_of
 from tests.neurons.shared_nodes_stand import Network, SharedNode, wait_for
-from tests.neurons.test_shared_nodes import SETTLED_S, cli, settled_by
+from tests.neurons.test_shared_nodes import SETTLED_S, settled_by
 from tests.prove.test_sleepers import settled_races
 from tests.test_cli import arena
 
@@ -91,7 +91,6 @@ def test_a_node_goes_on_under_its_hotkey_with_every_record_that_was_signed(lose)
             wait_for_words(again, process, '"ready"')
             asyncio.run(settled_races(again, process, 4))
         print(f"{max(before)} records were signed; back and on to race 4 in {time.monotonic() - began:.0f} s")
-        print((again.folder / "validator.log").read_text().splitlines()[0])
         report, logs = read_back(again, ("race-000003",))
         assert report.is_ok, report.defects
         assert logs[0].settlement is not None and logs[0].settlement.state == "settled"
@@ -121,11 +120,9 @@ def test_peers_say_what_a_restored_node_lacks_and_race_with_it_once_it_is_whole(
             monkeypatch.setenv("ARENA_BODIES_URL", folder_location(lost.folder / "bodies"))  # without the log's copy
             with lost.running() as process:
                 assert process.wait(60) == EXIT_INTEGRITY, lost.log()[-2_000:]
-            print(lost.log().splitlines()[-1])
             assert "were signed and are missing" in lost.log()
             before = settled_by(lost) | settled_by(other)
             monkeypatch.setenv("ARENA_BODIES_URL", folder_location(base / "objects"))
             with lost.running() as process:
                 later = lambda: bool((settled_by(lost) & settled_by(other)) - before)  # noqa: E731
                 wait_for("a race with the other", later, lost, process, 2 * SETTLED_S)
-                print(cli("list", "--state-dir", str(lost.folder)))

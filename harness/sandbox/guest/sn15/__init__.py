@@ -109,6 +109,8 @@ class RefusedEnvelopeError(Exception):
 # has returned.
 _session: Any = None
 _recommended: _JsonObject | None = None
+_offered: str | None = None  # the arguments of the model's last recommendation, as it wrote them
+_is_by_nonce = False  # the agent hands the model's calls on with their nonces: those are its calls, also unsent
 _terminate: _JsonObject | None = None
 
 
@@ -147,6 +149,20 @@ def recommend(parameters: _JsonObject) -> None:
     _link.request("tool.call", {"name": "recommend_product", "arguments": parameters})
 
 
+def note_reply(calls: list[_JsonObject]) -> None:
+    """Keep what a reply of the model recommends."""
+    global _offered
+    _offered = next((each["arguments"] for each in calls if each["name"] == "recommend_product"), _offered)
+
+
+def note_nonce(name: str) -> None:
+    """The agent hands on a call of the model's, as the contract with nonces asks for."""
+    global _is_by_nonce, _offered
+    _is_by_nonce = True
+    if name == "recommend_product":
+        _offered = None
+
+
 def postpone_terminate(parameters: _JsonObject) -> None:
     """Keep a terminate for `settle`: on SN15 it is a mark in the dialogue, and the agent may still recommend after it,
     while here nothing is executed once it was sent."""
@@ -155,11 +171,14 @@ def postpone_terminate(parameters: _JsonObject) -> None:
 
 
 def settle(dialogue: object) -> None:
-    """Send the last recommendation of the returned dialogue unless it is the last one sent, then terminate."""
+    """Send the last recommendation of the returned dialogue unless it is the last one sent, then terminate. Under the
+    contract with nonces the model's own is the answer where the agent sent none."""
     said = dict(_calls_of(dialogue))  # the last one of each name
     recommendation = said.get("recommend_product", _recommended)
     if recommendation is not None and recommendation != _recommended:
         recommend(recommendation)
+    elif recommendation is None and _is_by_nonce and _offered is not None:
+        _link.request("tool.call", {"name": "recommend_product", "arguments": _offered})
     ending = said.get("terminate", _terminate)
     if ending is not None:
         _link.request("tool.call", {"name": "terminate", "arguments": ending})

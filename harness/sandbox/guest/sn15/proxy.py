@@ -1,6 +1,7 @@
 """SN15's `src.agent.proxy_client` over the host: `ProxyClient` without a network, and the session of its environment.
 
-Each path is one recorded request: GET /search/find_product and /search/view_product_information are tool calls, POST
+Each path is one recorded request: GET /search/find_product and /search/view_product_information are tool calls, as is
+POST /search/TOOL of the contract with nonces, by which an agent hands on a call as the model wrote it, POST
 /inference/chat/completions is a completion, POST /environment/call is a turn of SN15's present contract, where a
 problem has an environment; the searches answer 410 there, as on SN15. Parameters are read as SN15's server reads them,
 so equal parameters give the same page: a query that the agent has URL-encoded itself stays encoded. Addresses, keys,
@@ -142,6 +143,7 @@ def _text(fields: _JsonObject, name: str) -> str:
 
 logger = logging.getLogger(__name__)
 _FILTERS = ("shop_id", "price", "sort", "service")
+_OF_THE_CALL = frozenset({"nonce", "call_id", "tool_call_id", "tool_name", "name"})
 _PAGE_MAX = 5
 _NO_PAGE = 0  # find_product answers it with an empty page, as SN15's server answers one it cannot read
 
@@ -231,6 +233,8 @@ class ProxyClient:
                 completion = _complete(json_data)
                 self.inference_stats.record_success()
                 return PostResult(completion, None)
+            if path.startswith("/search/") and sn15.session() is None:
+                return PostResult(self._dispatch_posted(path.removeprefix("/search/"), json_data), None)
             status, reason = 404, "there is no such path"
         except (ToolError, TypeError) as error:
             status, reason = 400, str(error)
@@ -247,13 +251,21 @@ class ProxyClient:
 
     def dispatch_tool(self, tool_name: str, arguments_raw: str, nonce: str = "", call_id: str = "") -> Any:
         """Run one of the model's calls with the arguments as it wrote them; the decoded result, or None."""
+        sn15.note_nonce(tool_name)
         return _execute(tool_name, arguments_raw)
+
+    def _dispatch_posted(self, tool_name: str, sent: _JsonObject | None) -> Any:
+        """A call of the model's that was posted: its arguments under their name, or as the whole body."""
+        given = {key: value for key, value in (sent or {}).items() if key not in _OF_THE_CALL}
+        arguments = given.get("arguments", given.get("arguments_raw", given))
+        return self.dispatch_tool(tool_name, arguments)
 
 
 def _complete(json_data: _JsonObject | None) -> _JsonObject:
     asked = dict(json_data or {})
     model = _allowed(asked.pop("model", None))
     reply = llm.chat(asked.pop("messages", []), model=model, **asked)
+    sn15.note_reply(reply.tool_calls)
     usage = {**reply.usage, "total_tokens": sum(reply.usage.values())}
     choice = {"index": 0, "message": reply.message, "finish_reason": reply.finish_reason}
     return {"object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
