@@ -128,7 +128,7 @@ def build(
     plan = building.read_rules(rule or ())
     refuse_existing(out)
     arms = building.arms_of(plan, ablation or ())
-    guard = leaks.guard(catalogue, plan.pool)
+    guard = leaks.guard(catalogue, plan.pool, is_needed=bool(foreign))
     known = None if catalogue is None else frozenset(open_catalogue(catalogue).product_ids())
     if tokenizer is not None and tokenizer.is_dir():
         tokenizer /= "tokenizer.json"

@@ -213,8 +213,9 @@ class LeakFlags:
     partition: Annotated[Path | None, typer.Option(help="The private partition, or with --bank the public one.")] = None
     bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = ""
 
-    def guard(self, catalogue: Path | None, admits: CorpusPool) -> Guard:
-        """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
+    def guard(self, catalogue: Path | None, admits: CorpusPool, *, is_needed: bool = False) -> Guard:
+        """The leak guard of the partition and the problems named, for a corpus of the pool `admits`. `is_needed`: of
+        rows that no release speaks for; where nothing is named then, that is a usage error.
 
         Raises ArenaError P4001, P4026, P4010.
         """
@@ -223,6 +224,8 @@ class LeakFlags:
         from neurons.cli.problems import classes_in, read_files
         from training.corpus.gates import Guard
 
+        if is_needed and not (self.held_out or self.partition):
+            raise typer.BadParameter("give --held-out or --partition, too: nothing else says what may be learnt")
         is_public = self.partition is not None and bool(self.bank)
         return Guard(
             read_public_manifest(self.partition, self.bank, verify) if self.partition and is_public else None,

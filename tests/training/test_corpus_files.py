@@ -275,7 +275,8 @@ def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehos
         (("{day}", "--ablation", "nonsense"), 2, "no_structural_filter"),
         (("{day}", "--rule", "coefficient_e4_mn=1"), 2, "unknown field `coefficient_e4_mn`"),
         (("{day}", "--tokenizer", "{tmp}/none.json"), (2, 3), "none.json"),
-        (("{day}", "--foreign", "{tmp}/none.jsonl"), 2, "V2027"),
+        (("{day}", "--foreign", "{tmp}/none.jsonl"), 2, "give --held-out or --partition, too"),
+        (("{day}", "--foreign", "{tmp}/none.jsonl", "--held-out", "s1"), 2, "V2027"),
     ],
 )
 def test_every_bad_input_is_named_and_nothing_is_written(
@@ -289,17 +290,13 @@ def test_every_bad_input_is_named_and_nothing_is_written(
     assert not (tmp_path / "c").exists()
 
 
-def test_foreign_rows_are_read_beside_an_export_and_kept_out_while_nothing_is_known(
-    run: Run, day: Path, tmp_path: Path
-) -> None:
+def test_foreign_rows_are_read_beside_an_export(run: Run, day: Path, tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "a lamp"}, {"role": "assistant", "content": "none"}]}
     (tmp_path / "rows.jsonl").write_text(f"{json.dumps(row)}\n" + "not json\n" * 11)
-    code, out, _ = run(
-        "build", day, "--foreign", tmp_path / "rows.jsonl", "--out", tmp_path / "c", *LOOSE_RULE, "--json"
-    )
+    told = ("--foreign", tmp_path / "rows.jsonl", "--held-out", "s1", "--out", tmp_path / "c", "--json")
+    code, out, _ = run("build", day, *told, *LOOSE_RULE)
     funnel = json.loads(out)["built"][0]["funnel"]
     assert code == 0
-    assert "leak" in {one["code"] for one in funnel["codes"]}
     assert funnel["unread"] == [{"code": "V2097", "count": 11, "example": "rows.jsonl:2"}]
     written = [(tmp_path / "c" / name).read_text() for name in ("report.html", "README.md")]
     for told in (run("show", tmp_path / "c")[1], *written):
