@@ -29,6 +29,7 @@ from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
+from foundation.executors import ProcessExecutor
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row
@@ -155,7 +156,7 @@ async def _export(dsn: str, uri: str, out: Path) -> tuple[int, float]:
 async def _verify(dsn: str) -> tuple[int, float]:
     store = await PostgresStore.open(dsn)
     started = time.perf_counter()
-    report = await verify_store(store, verify, processes=PROCESSES)
+    report = await verify_store(store, verify, executor=ProcessExecutor(PROCESSES))
     seconds = time.perf_counter() - started
     await store.close()
     return report.records, seconds
