@@ -13,6 +13,7 @@ signed by the hotkey over its question, so the chain checks it alike wherever it
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import hashlib
 import http.client
@@ -135,13 +136,14 @@ def extrinsic_payload(asked: ChainQuestion) -> bytes:
     return EXTRINSIC_DOMAIN + canonical_bytes({"call": asked.call, "netuid": asked.netuid, "arguments": arguments})
 
 
-class Twin:
+class Twin(abc.ABC):
     """A `Subtensor` of questions, however they are asked."""
 
     netuid: int
 
+    @abc.abstractmethod
     async def _ask(self, kind: type[_Answer], question: ChainQuestion) -> _Answer:
-        raise NotImplementedError
+        """The chain's answer, as a value of `kind`. Raises the ArenaError that it answers with."""
 
     async def check(self, hotkey: str | None = None) -> None:
         """Ask whether it answers: the twin is of the release that serves it. Raises ArenaError U3030."""

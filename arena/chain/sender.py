@@ -100,7 +100,7 @@ def held_as_validator(hotkey: str, network: str, netuid: int, folder: Path | Non
         raise ArenaError("V2027", str(error)) from error
     try:
         if not _is_taken(handle):
-            detail = f"another process of this user validates with {hotkey} on netuid {netuid}, in another state folder"
+            detail = f"another process of this user validates with {hotkey} on netuid {netuid}"
             raise ArenaError(HOTKEY_IN_USE, detail)
         yield
     finally:

@@ -139,17 +139,18 @@ async def _archived(
     connection: AsyncConnection, day: date, objects: BodyObjects
 ) -> AsyncIterator[tuple[str, int, bytes]]:
     """Write the archives of a day; yields validator, number and archive of each record that one holds."""
-    waiting: list[Row[Any]] = []
+    waiting, size = list[Row[Any]](), 0
     last: dict[str, object] = {"validator": "", "seq": 0}
     while rows := (await connection.execute(_RECORDS, {"day": day, "page": ROWS_PER_PAGE, **last})).all():
         last = {"validator": rows[-1].validator, "seq": rows[-1].seq}
         for row in rows:
-            is_full = sum(len(each.content) for each in waiting) + len(row.content) > ARCHIVE_BYTES
+            is_full = size + len(row.content) > ARCHIVE_BYTES
             if waiting and (is_full or row.validator != waiting[0].validator):
                 for named in await _written(waiting, objects):
                     yield named
-                waiting = []
+                waiting, size = [], 0
             waiting.append(row)
+            size += len(row.content)
     for named in await _written(waiting, objects):
         yield named
 

@@ -66,14 +66,15 @@ async def write_copy(
     no copy. Raises ArenaError V2021, V2028, V2029."""
     if store.objects is None:
         return
-    part: list[SignedRecord] = []
+    part, size = list[SignedRecord](), 0
     async for record in store.records(store.validator, after_seq=after_seq):
         if record.seq > checkpoint.size:
             break
-        if part and sum(len(each.content) for each in (*part, record)) > PART_BYTES:
+        if part and size + len(record.content) > PART_BYTES:
             await _put(store.objects, LogPart(tuple(part)))
-            part = []
+            part, size = [], 0
         part.append(record)
+        size += len(record.content)
     await _put(store.objects, LogPart(tuple(part), checkpoint, events))
 
 

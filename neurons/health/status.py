@@ -445,7 +445,7 @@ def _disk(free_bytes: int, size: StoreSize | None) -> str:
     if not size.day_bytes:
         return text
     days = free_bytes // size.day_bytes
-    return f"{text}, {size.day_bytes / (1 << 20):.1f} MiB more a day: room for {min(days, DAYS_FORESEEN)} days"
+    return f"{text}, {size.day_bytes / (1 << 20):.1f} MiB more a day: {min(days, DAYS_FORESEEN)} days of that fit here"
 
 
 def _release(release: OperatorFacts) -> str:
