@@ -116,8 +116,9 @@ async def export_records(
             if progress:
                 progress(writing.walk.seq - log.first_seq + 1, log.last_seq - log.first_seq + 1)
         cursor = await asyncio.to_thread(writing.finish)
-        end = read_checkpoint(log.end_note, verify_signature)
-        if writing.walk.checkpoint != end:
+        if signer and not log.end_note:
+            log = writing.log = msgspec.structs.replace(log, end_note=sign_checkpoint(writing.walk.checkpoint, signer))
+        elif writing.walk.checkpoint != (end := read_checkpoint(log.end_note, verify_signature)):
             detail = f"the log of {log.validator} does not lead to its checkpoint of {end.size} records"
             raise ArenaError("V2050", detail)
         for agent in writing.tally.agents:
@@ -371,10 +372,12 @@ async def _log_range(
     if signer and signer.hotkey != validator:
         raise ArenaError("V2053", f"{signer.hotkey} can't sign a checkpoint of the log of {validator}")
     if signer and head.seq > max([point.size for point in stored], default=0):
-        walk, last_seq, anchor_block = LogWalk(LogStart(validator=validator)), head.seq, 0
-        async for leaf in store.leaves(validator, to_seq=last_seq):
+        note, anchor_block, last_seq = "", 0, head.seq  # signed once the range was read
+        walk = LogWalk(LogStart(validator=validator))
+        async for leaf in store.leaves(validator, to_seq=start.after_seq):
             walk.follow(leaf)
-        note = sign_checkpoint(walk.checkpoint, signer)
+        if walk.checkpoint != LogWalk(start).checkpoint:
+            raise ArenaError("V2050", f"the log of {validator} does not lead to where the export begins")
     else:
         covering = [point for point in stored if start.after_seq <= point.size <= head.seq]
         if not covering:

@@ -162,9 +162,9 @@ def _findings(
     literals = collect_literals(tree)
     found += reach_findings(tree, literals)
     found += table_findings(tree, literals, rules, knowledge)
-    sketch = sketch_of(tree)  # also without neighbours: what is accepted here can be a neighbour
     if rules.class_e4:
         return found
+    sketch = sketch_of(tree)
     return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, knowledge.baseline_texts, rules)
 
 
@@ -204,12 +204,14 @@ def inspect_isolated(
     """
     data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
     request = _Request(data, rules, knowledge, tuple(neighbours), author, cpu_limit_s)
-    command = [sys.executable, "-P", "-m", "arena.gate.inspection"]
-    message = msgspec.msgpack.encode(request, enc_hook=plain_array)
+    command = [sys.executable, "-P", "-S", "-m", "arena.gate.inspection"]
     try:
-        done = subprocess.run(
-            command, input=message, capture_output=True, env=_environment(), timeout=wall_limit_s, check=False
-        )
+        with os.fdopen(os.memfd_create("gate-request"), "w+b") as message:  # megabytes, which a pipe takes in bites
+            message.write(msgspec.msgpack.encode(request, enc_hook=plain_array))
+            message.seek(0)
+            done = subprocess.run(
+                command, stdin=message, capture_output=True, env=_environment(), timeout=wall_limit_s, check=False
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ArenaError("V2004", f"the gate's process: {error}") from error
     if done.returncode == 0:
@@ -242,7 +244,7 @@ def main() -> int:
 
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-    return {**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    return {**kept, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, sys.path)]), "OPENBLAS_NUM_THREADS": "1"}
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from arena.policy import GateRules
 ID_DIGITS_MIN, ID_DIGITS_MAX = 6, 18
 _SEARCHABLE = re.compile(rf"[1-9][0-9]{{{ID_DIGITS_MIN - 1},{ID_DIGITS_MAX - 1}}}")
 _TEXT_WORD = re.compile(r"[a-z]+")
+_NOTHING: Hashes = np.zeros(0, dtype=np.uint64)
 
 
 class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -86,6 +87,8 @@ def make_knowledge(
 
 def text_grams(text: str, words: int) -> Hashes:
     """The hashes of all runs of `words` consecutive words of a text. Only ASCII letters count, whatever their case."""
+    if len(text) < 2 * words - 1:
+        return _NOTHING
     found = _TEXT_WORD.findall(text.lower())
     grams = (" ".join(found[start : start + words]) for start in range(len(found) - words + 1))
     hashes = [int.from_bytes(hashlib.blake2b(gram.encode(), digest_size=8).digest(), "big") for gram in grams]
@@ -251,9 +254,11 @@ def _chain(run: str, knowledge: GateKnowledge) -> tuple[int, ...]:
 
 
 def _text_findings(literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
-    for literal in literals:
-        for text in (literal.text, literal.text[::-1]):
-            hits = int(contains(knowledge.text_grams, text_grams(text, rules.ngram_words)).sum())
-            if hits:
-                return [finding("benchmark-text", literal.line, f"{hits} runs of {rules.ngram_words} words")]
-    return []
+    texts = [(text, one.line) for one in literals for text in (one.text, one.text[::-1])]
+    grams = [text_grams(text, rules.ngram_words) for text, _ in texts]
+    known = contains(knowledge.text_grams, np.concatenate([_NOTHING, *grams]))
+    if not known.any():
+        return []
+    counts = (int(part.sum()) for part in np.split(known, np.cumsum(list(map(len, grams)))))
+    hits, line = next((count, line) for count, (_, line) in zip(counts, texts, strict=False) if count)
+    return [finding("benchmark-text", line, f"{hits} runs of {rules.ngram_words} words")]

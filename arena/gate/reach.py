@@ -12,6 +12,7 @@ import ast
 import builtins
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from arena.gate.knowledge import Literal, fold
 from arena.gate.rules import Finding, finding
@@ -43,6 +44,7 @@ _EXCEPTIONS = [name for name in dir(builtins) if name.endswith("Error") or name 
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _TELLING_OF_DICTS = ("str", "repr", "print", "len", "sorted", "list", "set")
 _SETTERS = ("__setattr__", "__delattr__")
+_REFUSED_WORDS = LEADING_DUNDERS | REFUSED
 _ENUMS = {f"enum.{name}" for name in ("Enum", "IntEnum", "StrEnum", "ReprEnum", "Flag", "IntFlag")}
 _TUPLES = {"collections.namedtuple", "typing.NamedTuple", "typing.TypedDict"}
 _ANNOTATION_READERS = frozenset({"annotation", "return_annotation", "type"})
@@ -64,7 +66,7 @@ def _text_findings(literals: Sequence[Literal]) -> Iterator[Finding]:
         if not refused and "__class__" in steps and steps[-1] not in _NAMING:
             refused = ["__class__"]
         if not literal.is_docstring:
-            refused += [word for word in _IDENTIFIER.findall(literal.text) if word in LEADING_DUNDERS | REFUSED]
+            refused += [word for word in _IDENTIFIER.findall(literal.text) if word in _REFUSED_WORDS]
         if refused:
             rule = "attribute" if refused[0] == literal.text.strip() or steps else "dynamic-attribute"
             yield finding(rule, literal.line, f"text with {refused[0]}")
@@ -94,24 +96,8 @@ class _Reach:
         for node in self.scopes.twice:
             yield finding("import", getattr(node, "lineno", 0), "one name for two modules")
         for node in self.tree.nodes:
-            match node:
-                case ast.Import() | ast.ImportFrom():
-                    yield from _import(node)
-                case ast.Name():
-                    yield from self._name(node)
-                case ast.Attribute():
-                    yield from self._attribute(node)
-                case ast.Call():
-                    yield from self._call(node)
-                case ast.keyword(arg=str(name)) | ast.arg(arg=name) if is_refused_attribute(name):
-                    if isinstance(node, ast.keyword) or name not in DEFINED_DUNDERS:
-                        yield finding("attribute", node.lineno, f"keyword {name}")
-                case ast.ClassDef():
-                    yield from self._class(node)
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    yield from self._function(node)
-                case ast.MatchClass():
-                    yield from self._pattern(node)
+            if rule := _RULES.get(type(node)):
+                yield from rule(self, node)
 
     # -- words
     def _written(self, name: str, line: int) -> Iterator[Finding]:
@@ -133,6 +119,11 @@ class _Reach:
             yield finding("attribute", line, name)
         elif name in HELD_ATTRIBUTES or (name == "raw" and "buffer" in self.attributes):
             yield finding("dynamic-attribute", line, f"attribute {name}")
+
+    def _argument(self, node: ast.keyword | ast.arg) -> Iterator[Finding]:
+        name = node.arg or ""
+        if is_refused_attribute(name) and (isinstance(node, ast.keyword) or name not in DEFINED_DUNDERS):
+            yield finding("attribute", node.lineno, f"keyword {name}")
 
     def _name(self, node: ast.Name) -> Iterator[Finding]:
         if not isinstance(node.ctx, ast.Load):
@@ -366,6 +357,19 @@ class _Reach:
         return False
 
     # -- definitions
+    def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            modules = ["." * node.level + (node.module or "")]
+        for module in modules:
+            if module not in MODULES:
+                yield finding("decoder-import" if module.split(".")[0] in DECODERS else "import", node.lineno, module)
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if alias.name not in MODULES[module] and f"{module}.{alias.name}" not in MODULES:
+                        yield finding("import", node.lineno, f"from {module} import {alias.name}")
+
     def _class(self, node: ast.ClassDef) -> Iterator[Finding]:
         for keyword in node.keywords:
             is_usual = self.meaning(keyword.value) == "abc.ABCMeta"
@@ -388,20 +392,6 @@ class _Reach:
             own = self.scopes.classes.get(node.cls.id) if isinstance(node.cls, ast.Name) else None
             if own is None or own.bases or self.scopes.bindings[own.name] != 1:
                 yield finding("dynamic-attribute", node.lineno, "pattern by position of a class with bases")
-
-
-def _import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
-    if isinstance(node, ast.Import):
-        modules = [alias.name for alias in node.names]
-    else:
-        modules = ["." * node.level + (node.module or "")]
-    for module in modules:
-        if module not in MODULES:
-            yield finding("decoder-import" if module.split(".")[0] in DECODERS else "import", node.lineno, module)
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if alias.name not in MODULES[module] and f"{module}.{alias.name}" not in MODULES:
-                    yield finding("import", node.lineno, f"from {module} import {alias.name}")
 
 
 def _stored(function: ast.FunctionDef) -> set[str]:
@@ -428,6 +418,21 @@ def _is_made_plainly(call: ast.Call) -> bool:
     if len(call.args) == 1 and not call.keywords:
         return isinstance(call.args[0], ast.Constant | ast.JoinedStr | ast.List | ast.Dict | ast.Set | ast.ListComp)
     return len(call.args) != 3 or isinstance(call.args[1], ast.Constant)
+
+
+_RULES: dict[type[ast.AST], Callable[[_Reach, Any], Iterator[Finding]]] = {
+    ast.Import: _Reach._import,
+    ast.ImportFrom: _Reach._import,
+    ast.Name: _Reach._name,
+    ast.Attribute: _Reach._attribute,
+    ast.Call: _Reach._call,
+    ast.keyword: _Reach._argument,
+    ast.arg: _Reach._argument,
+    ast.ClassDef: _Reach._class,
+    ast.FunctionDef: _Reach._function,
+    ast.AsyncFunctionDef: _Reach._function,
+    ast.MatchClass: _Reach._pattern,
+}
 
 
 # -- helpers that read or write attributes by data, and the one form in which each is allowed

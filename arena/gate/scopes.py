@@ -15,6 +15,10 @@ from collections.abc import Iterator
 from arena.gate.words import MODULES
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_BINDING = (
+    *(ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
+    *(ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping),
+)
 _NAMING_FIELDS = {
     kind: [field for field in ("id", "attr", "arg", "name", "asname", "rest") if field in kind._fields]
     for kind in vars(ast).values()
@@ -43,7 +47,7 @@ class Tree:
             self.nodes += level
             below: list[ast.AST] = []
             for node in level:
-                found = self.children[node] = list(ast.iter_child_nodes(node))
+                found = self.children[node] = _children(node)
                 self.parents.update(dict.fromkeys(found, node))
                 below += found
             level = below
@@ -68,6 +72,18 @@ class Tree:
                 yield from ((name, line) for name in node.names)
             elif isinstance(node, ast.MatchClass):
                 yield from ((name, line) for name in node.kwd_attrs)
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """What `ast.iter_child_nodes` gives, in a third of its time."""
+    found: list[ast.AST] = []
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if isinstance(value, ast.AST):
+            found.append(value)
+        elif isinstance(value, list):
+            found += [each for each in value if isinstance(each, ast.AST)]
+    return found
 
 
 class Scopes:
@@ -98,7 +114,8 @@ class Scopes:
             elif isinstance(node, ast.Name):
                 self.named.setdefault(node.id, []).append(node)
         for node in tree.nodes:
-            self._bind(node)
+            if isinstance(node, _BINDING) and not isinstance(getattr(node, "ctx", None), ast.Load):
+                self._bind(node)
 
     def meaning(self, node: ast.AST | None) -> str:
         """What a name or an attribute stands for; "" for anything of the file's own."""
