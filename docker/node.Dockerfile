@@ -5,7 +5,7 @@
 #   docker build -f docker/node.Dockerfile -t agent-arena .
 #   docker run --rm agent-arena doctor
 #
-# This file is checked by tests/docker; it has not been built where no engine is.
+# tests/docker checks this file; `make prove` builds it where an engine is.
 FROM python:3.11-slim-bookworm AS build
 COPY pyproject.toml constraints.txt README.md LICENSE /src/
 COPY foundation /src/foundation
