@@ -412,6 +412,8 @@ def pair_result(
         missed=tuple(_missed(scored)) if scored else (),
         failure=record.failure.code if record.failure else "",
         tool_calls=record.totals.tool_calls,
+        model_calls=record.totals.llm_calls,
+        echoed_calls=record.totals.echoed_calls,
         tokens=record.totals.prompt_tokens + record.totals.completion_tokens,
         cost_micro_usd=record.totals.cost_micro_usd,
     )

@@ -18,8 +18,7 @@ from fastapi import Query
 
 from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
-from arena.policy import PromotionRules
-from arena.race.evidence import UNIT, evidence_text, held_by_hotkey, needed
+from arena.race.evidence import UNIT, held_by_hotkey, needed
 from arena.race.settle import evidence_needed, readable_policy
 from arena.race.weights import NoPlace, margin_e4, no_places
 from arena.records.model import SettlementRecord, Standing, Subject
@@ -32,7 +31,6 @@ from problems.model import Bucket, Pool
 
 RaceStage = Literal["open", "closed", "running", "settling", "settled", "cancelled", "unknown"]
 HOURS_SHOWN = 7 * 24
-EVIDENCE_SHOWN = 3  # hotkeys of a race
 _OF_SETTLEMENT = ("reason", "policy_sha256", "seed", "beacon_round", "closing_block", "settling_block")
 
 
@@ -133,7 +131,7 @@ def _decision(record: SettlementRecord, named: Callable[[str], str], now_ms: int
     top, old = standings.get(record.top_agent_version_id), standings.get(before.agent_version_id if before else "")
     first = named(record.top_agent_version_id)
     if top is None:
-        yield "nobody is at the top"
+        yield "Nobody is at the top"
     elif not record.is_promotion:
         yield f"{first} stays at the top: no agent beat it by the rule"
     elif old is None:
@@ -147,33 +145,22 @@ def _decision(record: SettlementRecord, named: Callable[[str], str], now_ms: int
         return
     rules = policy.promotion
     if rules.kind == "evidence":
-        yield from _evidence_said(record, named, rules, len(inputs.validators))
+        races = "1 race" if rules.evidence_races == 1 else f"{rules.evidence_races} races"
+        least = needed(rules, len(inputs.validators))
+        yield f"Evidence {least} against the top agent takes the top, after at least {races}"
         return
     if before is not None:
         then = margin_e4(rules, inputs.closes_ms - before.promoted_ms)
         asked = f"had to score {then / 100:.2f} % more than" if then else "needed any higher score than"
-        yield f"in this race a challenger {asked} the top agent"
+        yield f"In this race a challenger {asked} the top agent"
     since_ms = inputs.closes_ms if record.is_promotion else before.promoted_ms if before else None
     if since_ms is not None:
         today = margin_e4(rules, max(0, now_ms - since_ms))
         asked = f"has to score {today / 100:.2f} % more than" if today else "needs any higher score than"
         yield (
-            f"today a challenger {asked} the top agent; after a promotion the margin falls from"
+            f"Today a challenger {asked} the top agent; after a promotion the margin falls from"
             f" {rules.margin_e4 / 100:.2f} % to nothing within {rules.decay_ms / 86_400_000:g} days"
         )
-
-
-def _evidence_said(
-    record: SettlementRecord, named: Callable[[str], str], rules: PromotionRules, validators: int
-) -> Iterable[str]:
-    yield (
-        f"a hotkey takes the top once it holds evidence {needed(rules, validators)} against the top agent, after at"
-        f" least {rules.evidence_races} races: it starts at 1, is multiplied up by a lead and down by a deficit on"
-        " every problem, and carries over races and new versions until the top changes"
-    )
-    agents = {one.miner_hotkey: one.agent_version_id for one in record.standings}
-    for hotkey, millionths in list(held_by_hotkey(record).items())[:EVIDENCE_SHOWN]:
-        yield f"{named(agents[hotkey]) if hotkey in agents else hotkey} holds {evidence_text(millionths / UNIT)}"
 
 
 # -- agents
@@ -350,6 +337,8 @@ class PairResult(msgspec.Struct, frozen=True, kw_only=True):
     missed: tuple[str, ...] = ()  # axes on which a recommended product falls short
     failure: str = ""  # code of the fault that the run ended in
     tool_calls: int = 0
+    model_calls: int = 0  # of them by the model, and such as it took from the prompt
+    echoed_calls: int = 0
     tokens: int = 0  # of prompts and completions
     cost_micro_usd: int = 0  # by the policy's price table
 

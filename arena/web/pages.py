@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Path, Query
@@ -50,6 +51,8 @@ from arena.api.rows import (
 )
 from arena.api.rows import PairResult as Result
 from arena.bank.batch import Explain
+from arena.policy import Policy
+from arena.race.settle import readable_policy
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord, envelope_of
 from arena.records.proof import Proof, TiledLogs
@@ -59,12 +62,14 @@ from arena.web.reading import (
     buckets_of,
     disagreements,
     evidence_curve,
+    items_of,
     missed_of,
     read_matrix,
     read_problem,
     read_source_lines,
     read_standings,
     read_steps,
+    settles_ms,
     shorten_trace,
     trace_href,
     void_reason,
@@ -74,7 +79,7 @@ from judge.rubric import Rubric
 from problems.model import Pool
 from problems.score import Constraint
 
-ROWS, COLUMNS, LATEST, APPEARANCES = 40, 20, 10, 60  # what is shown of long lists
+ROWS, COLUMNS, LATEST, APPEARANCES, WINNERS = 40, 20, 10, 60, 24  # what is shown of long lists
 RACES_COMPARED = 8
 AGENTS_SHOWN, AGENTS_LISTED = 8, 200
 DAYS_SHOWN = 30
@@ -109,8 +114,9 @@ class Pages:
         return {name: given for name, given in results.items() if pools.get(name) == "train"}
 
     async def front(self) -> dict[str, Any]:
-        """Who leads, the race to come, and on how much it stands."""
+        """Who leads and what that pays, the races before it and the one to come, and on how much it stands."""
         race, rows = latest_settled(self.board), validator_rows(self.board)
+        settlements = [each.told for each in self.board.races() if each.told and each.told.standings][-WINNERS:]
         unsettled = [one for one in self.board.races() if one.settlement is None and one.state is not None]
         longest = max(rows, key=lambda row: row.records, default=None)
         points = await self._points(longest.validator) if longest else []
@@ -118,9 +124,25 @@ class Pages:
         return dict(
             board=race and read_standings(self.board, race, await self._told(race)),
             coming=race_row(self.board, unsettled[-1]) if unsettled else None,
+            asked=items_of(unsettled[-1]) if unsettled else 0,
+            settles_ms=settles_ms(unsettled[-1]) if unsettled else None,
+            now_ms=self.board.now_ms(),
+            winners=[
+                (record.race_id, min(record.standings, key=lambda one: one.rank), record.is_promotion)
+                for record in settlements
+            ],
             validators=rows,
             checkpoint=(newest, anchored),
         )
+
+    async def rule(self) -> Policy | None:
+        """The rules of the newest race, or None before the first."""
+        for race in reversed(self.board.races()):
+            if race.state is not None and race.state.opened is not None:
+                return race.state.opened.policy
+            if (policy := readable_policy(race.told)) is not None:
+                return policy
+        return None
 
     async def races(self, stage: StageFilter = "", promotion: bool = False, cursor: Cursor = "") -> dict[str, Any]:
         """Races of this stage; `promotion`: those alone that brought somebody to the top."""
@@ -150,7 +172,8 @@ class Pages:
                 scope = f"matrix {race_id} {sorted(pool)}"
                 page = page_of(rows, lambda row: (row.problem_id,), scope, PageStart(cursor, ROWS))
                 voids = [name for name in settlement.void if pools_of(race).get(name) in pool]
-                made |= dict(matrix=page.items, next=page.next, voids=voids, void_why=void_reason(settlement))
+                easiest = sorted(page.items, key=lambda row: -sum(cell.kind == "solved" for cell in row.cells))
+                made |= dict(matrix=easiest, next=page.next, voids=voids, void_why=void_reason(settlement))
         counts = Counter(pools_of(race).values())
         pairs = await self._pairs([race])
         field = sorted(inputs.field, key=lambda one: -(one.qualifying_score_e4 or 0)) if inputs else []
@@ -191,6 +214,9 @@ class Pages:
         except ArenaError as error:
             source, more, sealed = (), 0, error.failure.detail or error.entry.title
         race_id, traces = await self._latest(agent_version_id)
+        results = [row.result for row in traces]
+        told = [race.told.inputs for race in reversed(self.board.races()) if race.told and race.told.inputs]
+        raced = (one for inputs in told for one in inputs.field if one.subject.agent_version_id == agent_version_id)
         return dict(
             detail=detail,
             versions=[rows[one] for one in detail.versions],
@@ -200,8 +226,11 @@ class Pages:
             more_lines=more,
             sealed=sealed,
             told=race_id,
-            buckets=buckets_of(row.result for row in traces),
-            missed=missed_of(row.result for row in traces),
+            candidate=next(raced, None),
+            buckets=[
+                (name, solved, asked, missed_of(one for one in results if one.bucket == name))
+                for name, solved, asked in buckets_of(results)
+            ],
             latest=[(row, trace_href(row.result, row.pool)) for row in traces[:LATEST]],
         )
 
@@ -306,16 +335,27 @@ class Pages:
             if agent in ("", one.agent_version_id) and wrote in ("", "model" if one.is_agentic else "code")
         ]
         solved = [one for one in given if one.is_agentic and one.is_success]
+        good = [one for one in solved if (one.coefficient_e4 or 0) >= GOOD_E4]
         funnel = [
-            ("recorded in published races", len(given)),
-            ("calls by the model", sum(one.is_agentic for one in given)),
-            ("and solved", len(solved)),
-            ("and coefficient .9 or more", sum((one.coefficient_e4 or 0) >= GOOD_E4 for one in solved)),
+            ("public in pool train", len(given)),
+            ("called tools by the model", sum(one.is_agentic for one in given)),
+            ("and solved it", len(solved)),
+            ("and coefficient .9 or more", len(good)),
         ]
+        calls = [sum(one.model_calls for one in given), sum(one.echoed_calls for one in given)]
+        calls.append(sum(one.tool_calls for one in given) - sum(calls))
         by_agent = Counter(one.agent_version_id for one in given).most_common(AGENTS_SHOWN)
+        days = sorted(day_rows(self.board), key=lambda row: row.day)
+        week = datetime.fromtimestamp(self.board.now_ms() / 1000 - 7 * 86_400, UTC).date().isoformat()
         listed = [name for name, _ in Counter(one.agent_version_id for one in everything).most_common(AGENTS_LISTED)]
         return dict(
-            days=sorted(day_rows(self.board), key=lambda row: row.day)[-DAYS_SHOWN:],
+            days=days[-DAYS_SHOWN:],
+            recorded=sum(row.episodes for row in days),
+            week=sum(row.episodes for row in days if row.day > week),
+            records=sum(log.last_seq for log in self.board.logs.values()),
+            calls=calls,
+            tokens=sum(one.tokens for one in given),
+            sample=next((trace_href(one, "train") for one in (*good, *given)), ""),
             episodes=len(given),
             races=[one.race_id for one in reversed(told)],
             agents=sorted(listed, key=lambda name: called(self.board, name)),
@@ -324,7 +364,7 @@ class Pages:
             wrote=wrote,
             choices=WROTE,
             funnel=funnel,
-            whose=[(f"{called(self.board, name)} ({name[:6]})", count) for name, count in by_agent],
+            whose=by_agent,
             suites=suite_rows(self.board),
         )
 

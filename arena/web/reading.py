@@ -17,11 +17,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arena.api.board import Board, RaceView
-from arena.api.rows import AgentRace, PairResult, ProblemRow, RaceRow, called, is_seen, pools_of, race_detail
+from arena.api.rows import (
+    AgentRace,
+    PairResult,
+    ProblemRow,
+    RaceRow,
+    agent_races,
+    called,
+    is_seen,
+    pools_of,
+    race_detail,
+)
 from arena.bank.batch import Explained
+from arena.race.schedule import timeline
 from arena.race.scores import results_needed
-from arena.race.settle import readable_policy
-from arena.race.weights import no_places
+from arena.race.settle import evidence_needed, readable_policy
 from arena.records.model import SettlementRecord, Standing
 from arena.view.reading import JudgeView, Piece, TraceStep, TraceView
 from judge.render import neutral_text
@@ -38,11 +48,12 @@ _STAGES = ("open", "closed", "running", "settling", "settled", "released", "publ
 
 
 class Cell(NamedTuple):
-    """One agent on one problem: solved, partial, failed, unscored or none, and its tooltip."""
+    """One agent on one problem: solved, partial, failed, unscored or none, its tooltip, its coefficient."""
 
     kind: str
     says: str
     href: str = ""
+    coefficient_e4: int | None = None
 
 
 class MatrixRow(NamedTuple):
@@ -68,16 +79,24 @@ def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, 
     for problem_id, pairs in results.items():
         for pair in pairs if problem_id not in settlement.void else ():
             of_agent[pair.agent_version_id].append(pair)
-    leaders, unpaid = [], no_places(settlement)
+    leaders, paid_e4 = [], paid_by_hotkey(settlement)
+    reigned = settlement.inputs.incumbent if settlement.inputs else None
+    alike, stood = (
+        Counter(one.race_score_e4 for one in ranked),
+        {row.standing.rank: row for row in agent_races(settlement)},
+    )
     for one in standings:
         given, promoted = of_agent[one.agent_version_id], board.promotions().get(one.agent_version_id, ())
-        is_top = one.agent_version_id == settlement.top_agent_version_id
+        is_top, why = one.agent_version_id == settlement.top_agent_version_id, stood[one.rank].no_place
         leader = dict(
             standing=one,
+            is_tied=alike[one.race_score_e4] > 1,
+            evidence=stood[one.rank].evidence,
+            paid_e4=paid_e4.get(one.miner_hotkey, 0),
             since=promoted[-1].race_id if is_top and promoted else "",  # the race that brought it to the top
             buckets=buckets_of(given),
             missed=missed_of(given),
-            no_place=why.says(called(board, why.holder)) if (why := unpaid.get(one.miner_hotkey)) else "",
+            no_place=why.says(called(board, why.holder)) if why else "",
             tokens=sum(each.tokens for each in given) // len(given) if given else None,
             cost_micro_usd=sum(each.cost_micro_usd for each in given) // len(given) if given else None,
         )
@@ -85,11 +104,20 @@ def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, 
     return dict(
         detail=race_detail(board, race),
         top=settlement.top_agent_version_id,
+        reigned=reigned.agent_version_id if reigned else "",  # whom wins and losses are against
+        evidence_needed=evidence_needed(settlement),
         leaders=leaders,
         more=len(ranked) - len(standings),
         is_told=bool(results),
         why=tuple(_reasons(board, race, standings, results)),
     )
+
+
+def paid_by_hotkey(settlement: SettlementRecord) -> dict[str, int]:
+    """The shares of emission that a race's weights give, in ten-thousandths; what burns may be the burning hotkey's."""
+    hotkeys = {one.uid: one.hotkey for one in settlement.inputs.neurons} if settlement.inputs else {}
+    whole, given = sum(settlement.weights_u16), zip(settlement.uids, settlement.weights_u16, strict=True)
+    return {hotkeys[uid]: round(10_000 * weight / whole) for uid, weight in given if uid in hotkeys}
 
 
 def missed_of(given: Iterable[PairResult]) -> Sequence[tuple[str, int]]:
@@ -152,8 +180,8 @@ def _reasons(board: Board, race: RaceView, ranked: Sequence[Standing], results: 
             f"{one.race_score_e4 / 10_000:.4f} [{one.low_e4 / 10_000:.4f}, {one.high_e4 / 10_000:.4f}]"
             for one in ranked[:2]
         ]
-        text = f"{first} scored {gap_e4 / 10_000:.4f} more than {second}: {shares[0]} against {shares[1]}."
-        yield text, [(f"/v1/races/{race_id}/leaderboard", "standings")]
+        did = f"scored {gap_e4 / 10_000:.4f} more than {second}" if gap_e4 else f"and {second} tie"
+        yield f"{first} {did}: {shares[0]} against {shares[1]}.", [(f"/v1/races/{race_id}/leaderboard", "standings")]
         is_open = is_seen(race, "trace")
         yield from _duel(race_id, (ranked[0], ranked[1]), (first, second), counted, is_open=is_open)
         said = []
@@ -165,7 +193,7 @@ def _reasons(board: Board, race: RaceView, ranked: Sequence[Standing], results: 
         if said:
             yield "; ".join(said) + ".", [(f"/v1/races/{race_id}/problems", "results")]
     for one in race_detail(board, race).decision:
-        yield sentence(one), [(f"/v1/races/{race_id}/settlement", "settlement")]
+        yield f"{one}.", [(f"/v1/races/{race_id}/settlement", "settlement")]
 
 
 def _duel(
@@ -234,12 +262,29 @@ def _cell(given: Sequence[PairResult], pool: str, *, is_open: bool) -> Cell:
         says.append(f"coefficient {one.coefficient_e4 / 10_000:.4f}")
     if len({each.is_success for each in given}) > 1:
         says.append("validators differ")
-    return Cell(kind, "; ".join(says), trace_href(one, pool) if is_open else "")
+    return Cell(kind, "; ".join(says), trace_href(one, pool) if is_open else "", one.coefficient_e4)
 
 
 def trace_href(result: PairResult, pool: str) -> str:
     """The page of a result's trace."""
     return f"/traces/{result.validator}/{result.seq}" + ("" if pool == "train" else f"?pool={pool}")
+
+
+def items_of(race: RaceView) -> int:
+    """How many episodes a running race takes, where one validator alone evaluates it; else 0."""
+    state = race.state
+    is_alone = state is not None and state.field is not None and len(state.field.validators) == 1
+    return (state.items or 0) if state is not None and is_alone and state.stage == "running" else 0
+
+
+def settles_ms(race: RaceView) -> int | None:
+    """When a race is settled at the latest, in unix milliseconds; None for one that was not opened here."""
+    if race.state is None or (opened := race.state.opened) is None:
+        return None
+    if opened.policy.admission.rule == "agreed":
+        return timeline(opened.closes_ms, opened.policy.race).countersign_ms
+    drawn_ms = race.state.draw.drawn_ms if race.state.draw else 0
+    return max(opened.closes_ms, drawn_ms) + opened.policy.race.run_ms
 
 
 def read_steps(race: RaceView, row: RaceRow, now_ms: int) -> Sequence[Mapping[str, Any]]:
@@ -250,11 +295,9 @@ def read_steps(race: RaceView, row: RaceRow, now_ms: int) -> Sequence[Mapping[st
         reached = "published" if race.moment == "published" else "released"
     state = race.state
     draw = state.draw if state is not None else None
-    is_cancelled = row.stage == "cancelled"
+    is_cancelled, items = row.stage == "cancelled", items_of(race)
     ran = [f"{len(draw.drawn)} problems drawn"] if draw is not None else []
-    if row.episodes:  # of how many, where one validator alone evaluates the race
-        is_alone = state is not None and state.field is not None and len(state.field.validators) == 1
-        items = (state.items or 0) if state is not None and is_alone and row.stage == "running" else 0
+    if row.episodes:
         ran.append(f"{row.episodes}{f' of {items}' if items > row.episodes else ''} episodes evaluated")
     says = {
         "closed": f"{row.agents} agents in the field" if row.agents else "",

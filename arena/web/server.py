@@ -137,6 +137,7 @@ def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
     router = APIRouter(dependencies=[Depends(require_known), Depends(board.refresh)], include_in_schema=False)
     for path, name, make in (
         ("/", "front", pages.front),
+        ("/rule", "rule", pages.rule),
         ("/races", "races", pages.races),
         ("/races/{race_id}", "race", pages.race),
         ("/races/{race_id}/problems/{problem_id}", "problem", pages.problem),
