@@ -197,7 +197,7 @@ def _neutral(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
 
 
 def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, str]) -> Iterator[JudgeView]:
-    number = 0
+    numbers: dict[tuple[int, str], int] = {}  # the same words are one quote, whatever they are said for
     for verdict in verdicts:
         if not isinstance(verdict, Verdict):
             yield JudgeView(headline=f"no verdict: {verdict.failure.code} {neutral_text(verdict.failure.detail)}")
@@ -205,8 +205,8 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
         quotes = []
         for opinion in verdict.opinions:
             for cited in opinion.citations:
-                number += 1
                 text = neutral_text(cited.quote)
+                number = numbers.setdefault((cited.span, text.strip()), len(numbers) + 1)
                 found = text.strip() in texts.get(cited.span, "")
                 quotes.append(Quote(number=number, span=cited.span, gate=cited.gate, text=text, is_found=found))
         missed = first_gate_missed(verdict)
@@ -285,7 +285,7 @@ def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:
     return tuple(
         Piece(
             text=text[start:end],
-            quotes=tuple(number for begin, until, number in places if begin <= start and end <= until),
+            quotes=tuple(dict.fromkeys(number for begin, until, number in places if begin <= start and end <= until)),
         )
         for start, end in itertools.pairwise(edges)
     )

@@ -85,9 +85,13 @@ class Visitor:
             self.page.click(selector)
         return self.page.url.removeprefix(self.address)
 
-    def too_wide(self) -> int:
-        """Pixels by which the page is wider than the window; 0: it never scrolls sideways."""
-        return self.page.evaluate("Math.max(0, document.documentElement.scrollWidth - innerWidth)")
+    def too_wide(self) -> list[int]:
+        """Pixels by which the page is wider than a telephone's and a wide window; 0: it never scrolls sideways."""
+        found = []
+        for width in (390, WIDE):
+            self.page.set_viewport_size({"width": width, "height": 900})
+            found.append(self.page.evaluate("Math.max(0, document.documentElement.scrollWidth - innerWidth)"))
+        return found
 
     def faults(self) -> list[str]:
         """Serious and critical findings of axe: rule and the elements."""

@@ -363,6 +363,7 @@ def every_page(http: httpx2.Client) -> dict[str, str]:
         "firehose": "/firehose",
         "validators": "/validators",
         "verify": "/verify",
+        "rule": "/rule",
         "api": "/api",
         "error": "/races/race-none",
     }

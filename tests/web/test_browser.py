@@ -12,7 +12,7 @@ def test_no_page_is_a_barrier_or_asks_for_anything_elsewhere(visitor, served):
     wrong: dict[str, list[str]] = {}
     for name, path in every_page(served.http).items():
         visitor.go(path)
-        found = visitor.faults() + [f"{wide} px too wide" for wide in (visitor.too_wide(),) if wide]
+        found = visitor.faults() + [f"{wide} px too wide" for wide in visitor.too_wide() if wide]
         wrong[name] = found + visitor.elsewhere + visitor.said
     assert {name: found for name, found in wrong.items() if found} == {}
 
@@ -51,6 +51,9 @@ def test_a_public_record_is_checked_in_the_browser(visitor, served):
     assert all(word in said for word, (_, said) in zip(words, found, strict=True))
     assert f"/proofs/{validator}/{seq}" in visitor.page.inner_text("#command")
     assert visitor.elsewhere == [] and visitor.said == []
+    visitor.go(f"/verify?validator={validator}&record=999999")
+    ((kind, said),) = checks_of(visitor)
+    assert kind == "wait" and said.startswith("Can't be checked yet: no signed checkpoint")
 
 
 def test_a_proof_that_was_changed_does_not_hold_in_the_browser(visitor, served, tmp_path):

@@ -62,12 +62,15 @@ async function fold(index, last, path, start) {
   return last === 0 ? [older, newer] : [new Uint8Array(), new Uint8Array()];
 }
 
+class Uncovered extends Error {} // nothing was disproved: no checkpoint covers the record, or nobody answers
+
 async function checkProof(proof, say) {
   const { validator, seq } = proof, name = utf8(validator), big = Array.from({ length: 8 }, (_, i) => Number((BigInt(seq) >> BigInt(56 - 8 * i)) & 255n));
   const message = join(utf8("agent-arena/record/1"), [name.length >> 8, name.length & 255], name, big, unhex(proof.prev), unhex(proof.content_sha256));
   const known = readNote(proof.checkpoint, validator);
   const [, root] = await fold(seq - 1, known.size - 1, proof.inclusion.map((one) => unhex(one)), await digest([0], message));
-  say(seq <= known.size && same(root, known.root), `the record stands in the log with that checkpoint's root, ${hex(known.root).slice(0, 16)}…`);
+  if (seq > known.size) throw new Uncovered(`its checkpoint covers ${known.size} records, not record ${seq}`);
+  say(same(root, known.root), `the record stands in the log with that checkpoint's root, ${hex(known.root).slice(0, 16)}…`);
   if (!proof.older) return;
   const first = readNote(proof.older.checkpoint, validator), path = proof.older.consistency.map((one) => unhex(one));
   let levels = 0;
@@ -79,7 +82,7 @@ async function checkProof(proof, say) {
 
 async function checkContent(validator, seq, signed, say) {
   const answer = await fetch(`/v1/trajectories/${validator}/${seq}`), text = await answer.text();
-  if (!answer.ok) { say(true, "what the record holds is not public here, so only its place in the log was checked"); return; }
+  if (!answer.ok) { say(null, "what the record holds is not public here, so only its place in the log was checked"); return; }
   const content = raw(text, "content"), body = raw(text, "body");
   say(content !== null && (await sha256(content)) === signed, `its bytes have the hash that is signed, ${signed.slice(0, 16)}…`);
   if (body !== null) say((await sha256(body)) === JSON.parse(content).payload.body_sha256, "its trace has the hash that the record names");
@@ -98,8 +101,8 @@ function check() {
   const list = document.getElementById("checks"), asked = new URLSearchParams(location.search);
   const say = (isGood, text) => {
     const line = document.createElement("li");
-    line.className = isGood ? "yes" : "no";
-    line.textContent = `${isGood ? "" : "Does not hold: "}${text}`;
+    line.className = isGood ? "yes" : isGood === null ? "wait" : "no";
+    line.textContent = `${isGood === false ? "Does not hold: " : ""}${text}`;
     list.append(line);
   };
   const run = async (read) => {
@@ -110,14 +113,15 @@ function check() {
       await checkProof(proof, say);
       await checkContent(encodeURIComponent(proof.validator), proof.seq, proof.content_sha256, say);
       sayCommand(proof);
-    } catch (error) { say(false, error.message); }
+    } catch (error) { if (error instanceof Uncovered) say(null, `Can't be checked yet: ${error.message}`); else say(false, error.message); }
     list.setAttribute("aria-busy", "false");
   };
   const ofServer = async () => {
     const { validator, record } = form.elements;
-    const answer = await fetch(`/proofs/${encodeURIComponent(validator.value)}/${encodeURIComponent(record.value.trim())}`);
+    const answer = await fetch(`/proofs/${encodeURIComponent(validator.value)}/${encodeURIComponent(record.value.trim())}`).catch(() => null);
+    if (!answer) throw new Uncovered("this server does not answer");
     const said = await answer.json();
-    if (!answer.ok) throw new Error(said.message);
+    if (!answer.ok) throw new Uncovered(said.message.replace(/\b(\w{6})\w{36,}(\w{4})\b/, "$1…$2"));
     return said;
   };
   form.addEventListener("submit", (event) => { event.preventDefault(); run(ofServer); });
