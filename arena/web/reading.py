@@ -184,14 +184,6 @@ def _reasons(board: Board, race: RaceView, ranked: Sequence[Standing], results: 
         yield f"{first} {did}: {shares[0]} against {shares[1]}.", [(f"/v1/races/{race_id}/leaderboard", "standings")]
         is_open = is_seen(race, "trace")
         yield from _duel(race_id, (ranked[0], ranked[1]), (first, second), counted, is_open=is_open)
-        said = []
-        for standing, name in zip(ranked[:2], (first, second), strict=True):
-            agent = standing.agent_version_id
-            missed = missed_of(firsts[agent] for firsts in counted.values() if agent in firsts)
-            told = ", ".join(f"{axis} {count} times" if count > 1 else f"{axis} once" for axis, count in missed)
-            said += [f"{name} missed {told}"] if told else []
-        if said:
-            yield "; ".join(said) + ".", [(f"/v1/races/{race_id}/problems", "results")]
     for one in race_detail(board, race).decision:
         yield f"{one}.", [(f"/v1/races/{race_id}/settlement", "settlement")]
 

@@ -27,17 +27,15 @@ from tests.keys import generate_signer
 # -- cursors
 
 
-def walk(rows: list[int], limit: int, added: list[int], is_newest_first: bool) -> list[int]:
-    """All pages of a list to which rows are added after each page."""
-    seen, cursor, waiting = [], "", list(added)
+def walk(rows: list[int], limit: int, is_newest_first: bool) -> list[int]:
+    """All pages of a list."""
+    seen, cursor = [], ""
     while True:
         page = page_of(rows, lambda row: (row,), "s", PageStart(cursor, limit), is_newest_first=is_newest_first)
         seen += page.items
         if not page.next:
             return seen
         cursor = page.next
-        rows = [*rows, *waiting[:2]]
-        waiting = waiting[2:]
 
 
 numbers = st.lists(st.integers(0, 1000), unique=True, min_size=1, max_size=30)
@@ -45,7 +43,7 @@ numbers = st.lists(st.integers(0, 1000), unique=True, min_size=1, max_size=30)
 
 @given(numbers, st.integers(1, 7), st.booleans())
 def test_pages_hold_every_row_once_and_in_order(rows, limit, is_newest_first):
-    assert walk(rows, limit, [], is_newest_first) == sorted(rows, reverse=is_newest_first)
+    assert walk(rows, limit, is_newest_first) == sorted(rows, reverse=is_newest_first)
 
 
 @settings(max_examples=30)
@@ -95,10 +93,8 @@ def test_a_winner_s_source_opens_at_its_moment_and_resumes(author):
         shown = http.get(trace["href"]).json()
         assert shown["evaluation"]["body"]["query"] == f"TRACE-OF-{SEALED}" and len(shown["verdicts"]) == 1
         matrix = http.get(f"/v1/races/{SEALED}/problems", params={"pool": ["train", "eval"]}).json()["items"]
-        assert [(row["problem_id"], row["pool"], len(row["results"])) for row in matrix] == [
-            ("p0001", "train", 2),
-            ("p0002", "eval", 2),
-        ]
+        found = [(row["problem_id"], row["pool"], len(row["results"])) for row in matrix]
+        assert found == [("p0001", "train", 2), ("p0002", "eval", 2)]
 
 
 # -- the winner, by the client
@@ -107,14 +103,9 @@ def test_a_winner_s_source_opens_at_its_moment_and_resumes(author):
 SOURCE = "def agent_main(problem):\n    return ['é']\n"
 
 
-@pytest.fixture
-def crowned(postgres, signer) -> Author:
-    return Author(postgres.dsn_for(signer.hotkey), signer)
-
-
-def crown(author: Author, source: str) -> None:
-    """A race whose top agent is that of SOURCE, under embargo, with this file in the store."""
-    miner = generate_signer().hotkey
+def crown(postgres, signer, source: str) -> Author:
+    """The log of a race whose top agent is that of SOURCE, under embargo, with this file in the store."""
+    author, miner = Author(postgres.dsn_for(signer.hotkey), signer), generate_signer().hotkey
     subject = Subject(
         agent_version_id=agent_version_id(miner, text_hash(SOURCE)), miner_hotkey=miner, agent_sha256=text_hash(SOURCE)
     )
@@ -131,6 +122,7 @@ def crown(author: Author, source: str) -> None:
         await store.close()
 
     asyncio.run(submit())
+    return author
 
 
 def read_winner(url: str) -> tuple[AgentDetail, bytes]:
@@ -141,9 +133,8 @@ def read_winner(url: str) -> tuple[AgentDetail, bytes]:
     return asyncio.run(read())
 
 
-def test_the_file_of_the_winner_is_read_after_the_embargo(crowned: Author) -> None:
-    crown(crowned, SOURCE)
-    now = [OPENS_MS - 1]
+def test_the_file_of_the_winner_is_read_after_the_embargo(postgres, signer) -> None:
+    crowned, now = crown(postgres, signer, SOURCE), [OPENS_MS - 1]
     with serving(crowned.dsn, now_ms=lambda: now[0]) as server:
         with pytest.raises(ArenaError, match="V2089") as early:
             read_winner(server.address)
@@ -154,7 +145,7 @@ def test_the_file_of_the_winner_is_read_after_the_embargo(crowned: Author) -> No
     assert [(one.race_id, one.standing.race_score_e4) for one in found.races] == [("r1", 9_125)]
 
 
-def test_another_file_than_the_committed_one_is_refused(crowned: Author) -> None:
-    crown(crowned, SOURCE + "# other\n")
+def test_another_file_than_the_committed_one_is_refused(postgres, signer) -> None:
+    crowned = crown(postgres, signer, SOURCE + "# other\n")
     with serving(crowned.dsn, now_ms=lambda: OPENS_MS) as server, pytest.raises(ArenaError, match="U3042"):
         read_winner(server.address)

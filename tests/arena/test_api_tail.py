@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 
@@ -13,9 +12,7 @@ import pytest
 from arena.api.reads import PAGE_ROWS
 from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.records.model import StoredCheckpoint
-from arena.store.postgres import PostgresStore
-from tests.arena.log_stand import attempt, signed_note
+from tests.arena.log_stand import attempt
 from tests.arena.tail_stand import Author, rows, serving
 from tests.keys import generate_signer
 
@@ -101,25 +98,6 @@ def test_a_store_that_goes_away_never_looks_like_the_end_of_the_log(author: Auth
                 stream.next()
         server.store.is_away = False
         assert len(rows(server.address)) == PAGE_ROWS + 1
-
-
-def test_heads_and_checkpoints_are_served(author: Author, signer) -> None:
-    author.append([attempt(number) for number in range(3)])
-    note = signed_note(signer, author.records())
-
-    async def put() -> None:
-        store = await PostgresStore.open(author.dsn, signer.hotkey)
-        await store.put_checkpoint(StoredCheckpoint(validator=signer.hotkey, size=3, note=note, signed_ms=5))
-        await store.close()
-
-    asyncio.run(put())
-    with serving(author.dsn) as server:
-        (head,) = httpx2.get(f"{server.address}/v1/head").json()
-        assert (head["validator"], head["seq"]) == (signer.hotkey, 3)
-        (point,) = httpx2.get(f"{server.address}/v1/checkpoints").json()
-        assert (point["note"], point["note_sha256"]) == (note, hashlib.sha256(note.encode()).hexdigest())
-        assert httpx2.get(f"{server.address}/v1/checkpoints", params={"after_size": 3}).json() == []
-        assert httpx2.get(f"{server.address}/v1/health").json() == {"status": "ok"}
 
 
 def test_a_server_of_several_logs_asks_which(postgres) -> None:
