@@ -79,24 +79,21 @@ def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, 
     for problem_id, pairs in results.items():
         for pair in pairs if problem_id not in settlement.void else ():
             of_agent[pair.agent_version_id].append(pair)
-    leaders, paid_e4 = [], paid_by_hotkey(settlement)
+    leaders, paid, alike = [], paid_by_hotkey(settlement), Counter(one.race_score_e4 for one in ranked)
     reigned = settlement.inputs.incumbent if settlement.inputs else None
-    alike, stood = (
-        Counter(one.race_score_e4 for one in ranked),
-        {row.standing.rank: row for row in agent_races(settlement)},
-    )
-    for one in standings:
+    for stood in sorted(agent_races(settlement), key=lambda row: row.standing.rank)[:LEADERS]:
+        one = stood.standing
         given, promoted = of_agent[one.agent_version_id], board.promotions().get(one.agent_version_id, ())
-        is_top, why = one.agent_version_id == settlement.top_agent_version_id, stood[one.rank].no_place
+        is_top = one.agent_version_id == settlement.top_agent_version_id
         leader = dict(
             standing=one,
             is_tied=alike[one.race_score_e4] > 1,
-            evidence=stood[one.rank].evidence,
-            paid_e4=paid_e4.get(one.miner_hotkey, 0),
+            evidence=stood.evidence,
+            paid=paid.get(one.miner_hotkey, 0.0),
             since=promoted[-1].race_id if is_top and promoted else "",  # the race that brought it to the top
             buckets=buckets_of(given),
             missed=missed_of(given),
-            no_place=why.says(called(board, why.holder)) if why else "",
+            no_place=stood.no_place.says(called(board, stood.no_place.holder)) if stood.no_place else "",
             tokens=sum(each.tokens for each in given) // len(given) if given else None,
             cost_micro_usd=sum(each.cost_micro_usd for each in given) // len(given) if given else None,
         )
@@ -113,11 +110,14 @@ def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, 
     )
 
 
-def paid_by_hotkey(settlement: SettlementRecord) -> dict[str, int]:
-    """The shares of emission that a race's weights give, in ten-thousandths; what burns may be the burning hotkey's."""
-    hotkeys = {one.uid: one.hotkey for one in settlement.inputs.neurons} if settlement.inputs else {}
-    whole, given = sum(settlement.weights_u16), zip(settlement.uids, settlement.weights_u16, strict=True)
-    return {hotkeys[uid]: round(10_000 * weight / whole) for uid, weight in given if uid in hotkeys}
+def paid_by_hotkey(settlement: SettlementRecord) -> dict[str, float]:
+    """The shares of emission that a race's weights give, from 0 to 1; what burns is nobody's."""
+    if settlement.inputs is None or (policy := readable_policy(settlement)) is None:
+        return {}
+    weights = dict(zip(settlement.uids, settlement.weights_u16, strict=True))
+    whole, burning = sum(weights.values()), policy.weights.burn_uid
+    paid = {one.hotkey: weights.get(one.uid, 0) for one in settlement.inputs.neurons if one.uid != burning}
+    return {hotkey: weight / whole for hotkey, weight in paid.items() if weight}
 
 
 def missed_of(given: Iterable[PairResult]) -> Sequence[tuple[str, int]]:
