@@ -135,18 +135,9 @@ def buckets_of(given: Iterable[PairResult]) -> Sequence[tuple[str, int, int]]:
     return [(name, solved[name], asked[name]) for name in BUCKETS if asked[name]]
 
 
-class EvidenceCurve(NamedTuple):
-    """Evidence over races on a scale of powers, in percent of a picture's width and height, from the upper left."""
-
-    points: Sequence[tuple[float, float, str]]  # x, y, what the point says
-    needed_y: float
-    start_y: float  # of evidence 1
-    held: float
-    needed: int
-
-
-def evidence_curve(races: Iterable[AgentRace]) -> EvidenceCurve | None:
-    """What a miner's evidence came to after each of these races; None under policies that crown otherwise."""
+def evidence_curve(races: Iterable[AgentRace]) -> dict[str, Any] | None:
+    """What a miner's evidence came to after each of these races, as points (x, y, what each says) on a scale of powers,
+    in percent of a picture's width and height from the upper left; None under policies that crown otherwise."""
     held = [(one.race_id, one.evidence, one.evidence_needed) for one in races if one.evidence and one.evidence_needed]
     if not held:
         return None
@@ -162,7 +153,7 @@ def evidence_curve(races: Iterable[AgentRace]) -> EvidenceCurve | None:
         (round(step * (place + 0.5), 2), height(value), f"{race_id}: {value:.4g}")
         for place, (race_id, value, _) in enumerate(held)
     ]
-    return EvidenceCurve(points, height(needed), height(1), last, needed)
+    return dict(points=points, needed_y=height(needed), start_y=height(1), held=last, needed=needed)
 
 
 def _reasons(board: Board, race: RaceView, ranked: Sequence[Standing], results: Results) -> Iterator[Reason]:

@@ -7,7 +7,7 @@ function countdowns() {
     one.dataset.text ??= one.textContent;
     if (left <= 0 || left > 14 * 864e5) { one.textContent = one.dataset.text; continue; }
     const minutes = Math.floor(left / 6e4);
-    const said = minutes >= 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes} min ${Math.floor(left / 1e3) % 60} s`;
+    const said = minutes >= 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes ? `${minutes} min ` : ""}${Math.floor(left / 1e3) % 60} s`;
     one.textContent = `in ${said} (${one.dataset.text})`;
   }
 }
