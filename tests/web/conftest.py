@@ -69,7 +69,7 @@ def served(postgres) -> Iterator[Served]:
 def hostile(postgres) -> Iterator[httpx2.Client]:
     signer = generate_signer()
     site = Site(Author(postgres.dsn_for(signer.hotkey), signer), HOSTILE)
-    site.fill(agents=1)
+    site.fill(agents=2)
     told = partial(explain, words=HOSTILE)
     with (
         serving(site.author.dsn, now_ms=lambda: NOW_MS, explain=told, requests_per_s=1e6) as server,

@@ -12,9 +12,9 @@ import httpx2
 import pytest
 
 from arena.records.body import decode_content
-from tests.arena.tail_stand import serving
+from tests.arena.tail_stand import Author, serving
 from tests.keys import generate_signer
-from tests.web.site_stand import ANSWER, ASKED, HOUR_MS, NOW_MS, PUBLISHED, RACES, traces_of
+from tests.web.site_stand import ANSWER, ASKED, HOUR_MS, NOW_MS, PUBLISHED, RACES, Site, explain, traces_of
 
 PAGE_BYTES_MAX = 200_000
 LINKS = ("href", "src", "action", "formaction", "srcset", "data", "poster")
@@ -149,7 +149,11 @@ def test_hours_and_races_of_a_validator_are_those_of_the_log(served):
     assert (row["code"], row["scoring"]) == ("f6", "scoring/1")  # of a settled race
 
 
-def test_an_empty_node_says_what_will_stand_here(postgres):
+def test_a_node_of_one_agent_has_its_pages_and_an_empty_one_says_what_will_stand_here(postgres):
+    signer = generate_signer()
+    (site := Site(Author(postgres.dsn_for(signer.hotkey), signer))).fill(agents=1)
+    with serving(site.author.dsn, now_ms=lambda: NOW_MS, explain=explain, requests_per_s=1e6) as server:
+        assert {httpx2.get(f"{server.address}/{one}").status_code for one in ("", f"races/{PUBLISHED[1]}")} == {200}
     says = {
         "/": "Standings stand here after the first settlement",
         "/races": "No race was opened here yet",
