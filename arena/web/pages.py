@@ -127,6 +127,7 @@ class Pages:
             asked=items_of(unsettled[-1]) if unsettled else 0,
             settles_ms=settles_ms(unsettled[-1]) if unsettled else None,
             now_ms=self.board.now_ms(),
+            policy=await self.rule(),
             winners=[
                 (record.race_id, min(record.standings, key=lambda one: one.rank), record.is_promotion)
                 for record in settlements
