@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -49,10 +50,12 @@ def trace_lines(view: TraceView, width: int, *, is_whole: bool = False) -> Itera
         yield from _wrapped(judge.headline, width)
         for model, sentence in judge.sentences:
             yield from _wrapped(f"{model}: {sentence}", width, indent=2)
-        for quote in judge.quotes:
+        for number, alike in groupby(judge.quotes, lambda one: one.number):
+            quote, *others = alike
+            gates = ", ".join(dict.fromkeys(one.gate for one in (quote, *others)))
             where = f"span {quote.span}" if quote.is_found else f"NOT in span {quote.span}"
             style = "mark" if quote.is_found else "bad"
-            yield from _wrapped(f"[{quote.number}] {quote.gate}, {where}: “{quote.text}”", width, style, indent=2)
+            yield from _wrapped(f"[{number}] {gates}, {where}: “{quote.text}”", width, style, indent=2)
     if view.steps:
         yield StyledLine("\nWhat happened", "heading")
     for step in view.steps:

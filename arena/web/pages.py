@@ -216,8 +216,8 @@ class Pages:
             source, more, sealed = (), 0, error.failure.detail or error.entry.title
         race_id, traces = await self._latest(agent_version_id)
         results = [row.result for row in traces]
-        told = [race.told.inputs for race in reversed(self.board.races()) if race.told and race.told.inputs]
-        raced = (one for inputs in told for one in inputs.field if one.subject.agent_version_id == agent_version_id)
+        fields = [race.field for race in reversed(self.board.races()) if race.told]
+        raced = (one for field in fields for one in field if one.subject.agent_version_id == agent_version_id)
         return dict(
             detail=detail,
             versions=[rows[one] for one in detail.versions],
