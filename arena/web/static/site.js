@@ -1,4 +1,4 @@
-// Comforts of the pages, which work without them: countdowns, and the check of one record.
+// Comforts of the pages, which work without them: countdowns, keys in a trace, and the check of one record.
 "use strict";
 
 function countdowns() {
@@ -129,6 +129,14 @@ function check() {
   if (asked.get("record")) { [form.elements.validator.value, form.elements.record.value] = [asked.get("validator"), asked.get("record")]; run(ofServer); }
 }
 
+function walk(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || !["j", "k"].includes(event.key) || event.target.closest("input, select")) return;
+  const steps = [...document.querySelectorAll("dt[id^=span-]")], now = steps.findIndex((one) => `#${one.id}` === location.hash);
+  const next = steps[now + (event.key === "j" ? 1 : -1)];
+  if (next) location.hash = next.id;
+}
+
+document.addEventListener("keydown", walk);
 countdowns();
 setInterval(countdowns, 1000);
 check();
