@@ -135,8 +135,8 @@ def test_every_room_has_a_readme_of_one_page(room: str) -> None:
 
 
 def is_run_by_another(path: Path) -> bool:
-    """Files the host never imports: those of the jail, agents written against its SDK, and what alembic runs."""
-    inside = name_of(path).startswith("harness/sandbox/guest/") or "/migrations/" in name_of(path)
+    """Files the host never imports: those of the jail, and agents written against its SDK."""
+    inside = name_of(path).startswith("harness/sandbox/guest/")
     return inside or any(module.partition(".")[0] in ("arena_sdk", "sn15") for module, _ in imports_of(path))
 
 

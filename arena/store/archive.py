@@ -13,17 +13,14 @@ import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import date, timedelta
-from typing import Any
 
+import asyncpg
 import msgspec
 import zstandard
-from sqlalchemy import Row, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from arena.records.body import compress_bodies, restore_frame
 from arena.records.model import BodyFrame, StoredBody
-from arena.records.port import StoreSize
-from arena.store.connect import Session, owner_transaction
+from arena.store.connect import Row, owner_transaction
 from arena.store.objects import BodyObjects
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.errors import ArenaError
@@ -34,28 +31,21 @@ ROWS_PER_PAGE = 1_000
 FRAMES_PER_PAGE = 64
 DAYS_IN_USE = 3  # the server's own limit, too: what an append of these days may still look at
 
-_DAYS = text(
+_DAYS = (
     "select day, sum(bytes) as bytes from (select day, octet_length(content) as bytes from arena.record"
-    " union all select day, octet_length(content) from arena.body) as held where day < :before"
-    " group by day order by day"
+    " union all select day, octet_length(content) from arena.body) as held where day < $1 group by day order by day"
 )
-_BODIES = text(
-    "select validator, sha256, size, content from arena.body where day = :day and content is not null"
-    " and (validator, sha256) > (:validator, :sha256) order by validator, sha256 limit :page"
+_BODIES = (
+    "select validator, sha256, size, content from arena.body where day = $1 and content is not null"
+    " and (validator, sha256) > ($2, $3) order by validator, sha256 limit $4"
 )
-_RECORDS = text(
-    "select validator, seq, content from arena.record r where day = :day and content is not null"
+_RECORDS = (
+    "select validator, seq, content from arena.record r where day = $1 and content is not null"
     " and kind in ('attempt', 'evaluation', 'verdict') and (race_id = '' or exists (select from arena.record o"
     " where o.validator = r.validator and o.race_id = r.race_id and o.kind = 'release'))"
-    " and (validator, seq) > (:validator, :seq) order by validator, seq limit :page"
+    " and (validator, seq) > ($2, $3) order by validator, seq limit $4"
 )
-# The days before today are whole. A validator's login may ask for sizes, and read no partition.
-_SIZE = (
-    "select pg_database_size(current_database()) as bytes, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint as"
-    " week from pg_class c, generate_series(1, 7) as ago, unnest(array['record_', 'body_']) as part"
-    " where c.relnamespace = 'arena'::regnamespace and c.relname = part || to_char(current_date - ago, 'YYYYMMDD')"
-)
-_MOVE = text("select arena.archive_day(:day, :validators, :seqs, :archives)")
+_MOVE = "select arena.archive_day($1, $2, $3, $4)"
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,13 +57,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     objects: str  # the location
 
 
-async def read_size(session: Session) -> StoreSize:
-    """What the database of a connection takes, other validators' rows in it too. Raises ArenaError V2021."""
-    found = (await session.rows(_SIZE))[0]
-    return StoreSize(bytes=found.bytes, day_bytes=found.week // 7)
-
-
-async def read_contents(objects: BodyObjects | None, validator: str, rows: Sequence[Row[Any]]) -> list[bytes]:
+async def read_contents(objects: BodyObjects | None, validator: str, rows: Sequence[Row]) -> list[bytes]:
     """The content of each record row of a validator, from its archive where it lies in one; b"" where that is missing
     or damaged: no record has that, and whoever checks or decodes it says so. Raises as `read_frames`."""
     names = {row.archive_sha256.hex() for row in rows if row.archive_sha256}
@@ -117,17 +101,16 @@ async def archive(
     async with owner_transaction(owner_dsn) as connection:
         if (found := await revision(connection)) != SCHEMA_REVISION:
             raise ArenaError("V2023", f"found {found or 'no schema'}, need {SCHEMA_REVISION}")
-        days = [row.day for row in (await connection.execute(_DAYS, {"before": before})).all() if row.bytes]
+        days = [row.day for row in await connection.fetch(_DAYS, before) if row.bytes]
     moved, records, bodies = [], 0, 0
     for place, day in enumerate(days):
         async with owner_transaction(owner_dsn) as connection:
             named = [row async for row in _archived(connection, day, objects)]
             frames = await _carry_bodies(connection, day, objects)
             if named or frames:
-                await connection.exec_driver_sql("set local role arena_owner")
-                validators, seqs, archives = zip(*named, strict=True) if named else ((), (), ())
-                values = {"validators": list(validators), "seqs": list(seqs), "archives": list(archives)}
-                await connection.execute(_MOVE, {"day": day, **values})
+                await connection.execute("set local role arena_owner")
+                columns = zip(*named, strict=True) if named else ((), (), ())
+                await connection.execute(_MOVE, day, *columns)
                 moved.append(day.isoformat())
         records, bodies = records + len(named), bodies + frames
         if progress:
@@ -136,13 +119,13 @@ async def archive(
 
 
 async def _archived(
-    connection: AsyncConnection, day: date, objects: BodyObjects
+    connection: asyncpg.Connection, day: date, objects: BodyObjects
 ) -> AsyncIterator[tuple[str, int, bytes]]:
     """Write the archives of a day; yields validator, number and archive of each record that one holds."""
-    waiting, size = list[Row[Any]](), 0
-    last: dict[str, object] = {"validator": "", "seq": 0}
-    while rows := (await connection.execute(_RECORDS, {"day": day, "page": ROWS_PER_PAGE, **last})).all():
-        last = {"validator": rows[-1].validator, "seq": rows[-1].seq}
+    waiting, size = list[Row](), 0
+    last = ("", 0)
+    while rows := await connection.fetch(_RECORDS, day, *last, ROWS_PER_PAGE):
+        last = (rows[-1].validator, rows[-1].seq)
         for row in rows:
             is_full = size + len(row.content) > ARCHIVE_BYTES
             if waiting and (is_full or row.validator != waiting[0].validator):
@@ -155,7 +138,7 @@ async def _archived(
         yield named
 
 
-async def _written(rows: Sequence[Row[Any]], objects: BodyObjects) -> list[tuple[str, int, bytes]]:
+async def _written(rows: Sequence[Row], objects: BodyObjects) -> list[tuple[str, int, bytes]]:
     if not rows:
         return []
     content = msgspec.msgpack.encode([row.content for row in rows])
@@ -165,11 +148,11 @@ async def _written(rows: Sequence[Row[Any]], objects: BodyObjects) -> list[tuple
     return [(row.validator, row.seq, name.digest()) for row in rows]
 
 
-async def _carry_bodies(connection: AsyncConnection, day: date, objects: BodyObjects) -> int:
+async def _carry_bodies(connection: asyncpg.Connection, day: date, objects: BodyObjects) -> int:
     """Write the bodies of a day to the object store; returns how many."""
-    carried, last = 0, {"validator": "", "sha256": b""}
-    while rows := (await connection.execute(_BODIES, {"day": day, "page": FRAMES_PER_PAGE, **last})).all():
-        last = {"validator": rows[-1].validator, "sha256": rows[-1].sha256}
+    carried, last = 0, ("", b"")
+    while rows := await connection.fetch(_BODIES, day, *last, FRAMES_PER_PAGE):
+        last = (rows[-1].validator, rows[-1].sha256)
         for validator in sorted({row.validator for row in rows}):
             mine = (row for row in rows if row.validator == validator)
             frames = [BodyFrame(body_sha256=row.sha256.hex(), content=row.content, size=row.size) for row in mine]

@@ -1,6 +1,6 @@
-"""Connections: from a DSN to an engine, from a driver's error to one of ours, and the hold on a hotkey.
+"""Connections: from a DSN to a pool, from a driver's error to one of ours, and the hold on a hotkey.
 
-Nothing of SQLAlchemy or asyncpg leaves this package: a server that is away is V2021, a refused write V2022
+Nothing of asyncpg leaves this package: a server that is away is V2021, a refused write V2022
 (`HeadMovedError` and `LeaseLostError` where that is the reason), a missing or foreign schema V2023, a value that can't
 be stored V2025. Errors that only a bug of ours can cause pass through unchanged. A connection the server hung up on is
 replaced when it is next used, so that a restart of Postgres costs the calls that were running and no later one. One
@@ -18,17 +18,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, TypeVar
+from urllib.parse import SplitResult, quote, urlsplit
 
 import asyncpg
-from sqlalchemy import Row, event, text
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from arena.records.port import HeadMovedError, LeaseLostError
 from foundation.codes import STORE_AWAY, STORE_UNFIT
@@ -56,76 +52,79 @@ _REFUSED = ("42501", "40", "AR004")  # rights, conflicts
 _UNFIT = ("22", "23", "54", "AR003")  # values, constraints, the server's own limits
 
 
-def engine_url(dsn: str) -> URL:
-    """The asyncpg URL of a `postgresql://` DSN. Raises ArenaError V2021 for one that can't be read."""
+class Row(asyncpg.Record):  # type: ignore[misc]
+    """A row whose columns are attributes, too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def read_dsn(dsn: str) -> SplitResult:
+    """A `postgresql://` DSN, taken apart. Raises ArenaError V2021 for one that can't be read."""
     try:
-        url = make_url(dsn)
-    except (ArgumentError, ValueError) as error:
-        raise ArenaError("V2021", "the DSN is not a postgresql:// URL") from error
-    if not url.drivername.startswith("postgres"):
-        raise ArenaError("V2021", f"the DSN names {url.drivername}, not postgresql")
-    query = dict(url.query)
-    if "sslmode" in query:  # libpq's name; asyncpg reads the same values under its own
-        query["ssl"] = query.pop("sslmode")
-    return url.set(drivername="postgresql+asyncpg", query=query)
-
-
-def libpq_url(dsn: str) -> URL:
-    """The URL of a DSN as PostgreSQL's own tools read it. Raises ArenaError V2021 for one that can't be read."""
-    url = engine_url(dsn)
-    query = {"sslmode" if name == "ssl" else name: value for name, value in url.query.items()}
-    return url.set(drivername="postgresql", query=query)
+        url = urlsplit(dsn)
+        is_read = url.scheme in ("postgresql", "postgres") and url.port != 0
+    except ValueError as error:
+        raise ArenaError("V2021", f"the DSN is not a postgresql:// URL: {error}") from error
+    if not is_read:
+        raise ArenaError("V2021", "the DSN is not a postgresql:// URL")
+    return url
 
 
 def login_dsn(dsn: str, role: str, password: str | None) -> str:
     """The DSN of another login on the same database, without a password for None. Raises ArenaError V2021 for one that
     can't be read."""
-    url = libpq_url(dsn)._replace(username=role, password=password)  # `set` would keep the password for None
-    return url.render_as_string(hide_password=False)
+    url = read_dsn(dsn)
+    login = role if password is None else f"{role}:{quote(password, safe='')}"
+    return url._replace(netloc=f"{login}@{url.netloc.rpartition('@')[2]}").geturl()
 
 
-def open_engine(dsn: str, *, is_autocommit: bool = True, pool_size: int = POOL_SIZE) -> AsyncEngine:
-    """A pooled engine. Every write of the store is one function call, so it commits by itself."""
-    engine = create_async_engine(
-        engine_url(dsn),
-        pool_size=pool_size,
-        max_overflow=0,
-        isolation_level="AUTOCOMMIT" if is_autocommit else "READ COMMITTED",
-        connect_args={
-            "timeout": CONNECT_TIMEOUT_S,
-            "command_timeout": COMMAND_TIMEOUT_S if is_autocommit else None,
-            "server_settings": _SESSION,
-        },
+async def connect(dsn: str) -> asyncpg.Connection:
+    """A connection of its own. Raises ArenaError V2021 for a DSN that can't be read, and what the driver raises."""
+    read_dsn(dsn)
+    return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT_S, server_settings=_SESSION, record_class=Row)
+
+
+async def open_pool(dsn: str) -> asyncpg.Pool:
+    """Connections of which each statement takes one. Every write of the store is one function call, so it commits by
+    itself. Raises as `connect`."""
+    read_dsn(dsn)
+    return await asyncpg.create_pool(
+        dsn,
+        min_size=0,
+        max_size=POOL_SIZE,
+        timeout=CONNECT_TIMEOUT_S,
+        command_timeout=COMMAND_TIMEOUT_S,
+        server_settings=_SESSION,
+        record_class=Row,
+        reset=_keep,
     )
-    event.listen(engine.sync_engine, "checkout", _refuse_closed)
-    return engine
 
 
-def _refuse_closed(dbapi_connection: Any, record: object, proxy: object) -> None:
-    """Makes the pool replace a connection whose end we have seen; costs no round trip, unless a ping."""
-    if dbapi_connection.driver_connection.is_closed():
-        raise DisconnectionError("the server hung up")
+async def _keep(connection: object) -> None:
+    """No statement of ours leaves anything behind, so none is to be undone by a round trip of its own."""
 
 
-async def require_server(connection: AsyncConnection) -> int:
-    """The major version of the connected server. Raises ArenaError V2026 for one too old for the schema."""
-    found = (await connection.get_raw_connection()).driver_connection.get_server_version()  # type: ignore[union-attr]
+def require_server(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy) -> None:
+    """Raises ArenaError V2026 for a server too old for the schema."""
+    found = connection.get_server_version()
     if found.major < OLDEST_SERVER:
         fix = f"use a server of version {OLDEST_SERVER} or newer"
         raise ArenaError(STORE_UNFIT, f"the server is Postgres {found.major}.{found.minor}", fix=fix)
-    return int(found.major)
 
 
-@contextmanager
+@contextlib.contextmanager
 def coded_errors(*, is_first: bool = False) -> Iterator[None]:
     """Turns driver errors inside the block into coded ones. `is_first`: of a first connection, whose login or database
     was never right and is V2026; one that was right before may be so again, and is V2021."""
     try:
         yield
-    except (DBAPIError, asyncpg.PostgresError) as error:
-        origin = error.orig if isinstance(error, DBAPIError) else error  # a schema's script runs in the bare driver
-        state = str(getattr(origin, "sqlstate", None) or "")
-        about = str(origin).split(">: ", 1)[-1].splitlines()[0][:300]
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        state = str(getattr(error, "sqlstate", None) or "")
+        about = str(error).splitlines()[0][:300]
         if state == "AR001":
             raise HeadMovedError(about) from error
         if state == "AR002":
@@ -134,47 +133,37 @@ def coded_errors(*, is_first: bool = False) -> Iterator[None]:
             raise ArenaError("V2023", about) from error
         if state.startswith(_REFUSED):
             raise ArenaError("V2022", about) from error
-        is_unencodable = isinstance(getattr(origin, "__cause__", None), ValueError)  # the driver could not encode it
-        if state.startswith(_UNFIT) or is_unencodable:
+        if state.startswith(_UNFIT):
             raise ArenaError("V2025", about) from error
         if is_first and state.startswith(_LOGIN):
             raise ArenaError(STORE_UNFIT, about) from error
-        is_cut = isinstance(error, DBAPIError) and error.connection_invalidated
-        if is_cut or not state or state.startswith(_AWAY):
+        if not state or state.startswith(_AWAY):
             raise ArenaError(STORE_AWAY, about) from error
         raise
-    except (OSError, TimeoutError, PoolTimeoutError, DisconnectionError) as error:
+    except (OSError, TimeoutError) as error:
         raise ArenaError(STORE_AWAY, str(error) or type(error).__name__) from error
 
 
 @contextlib.asynccontextmanager
-async def owner_transaction(dsn: str) -> AsyncIterator[AsyncConnection]:
-    """One transaction of a database's owner, committed at the end of the block. Raises ArenaError V2021, V2026."""
-    engine = open_engine(dsn, is_autocommit=False, pool_size=1)
-    try:
-        with coded_errors(is_first=True):
-            async with engine.begin() as connection:
-                await require_server(connection)
+async def owner_transaction(dsn: str, *, is_snapshot: bool = False) -> AsyncIterator[asyncpg.Connection]:
+    """One transaction of a database's owner, committed at the end of the block; `is_snapshot`: that reads one moment.
+    Raises ArenaError V2021, V2026."""
+    with coded_errors(is_first=True):
+        connection = await connect(dsn)
+        try:
+            require_server(connection)
+            isolation = "repeatable_read" if is_snapshot else "read_committed"
+            async with connection.transaction(isolation=isolation, readonly=is_snapshot):
                 yield connection
-    finally:
-        await engine.dispose()
+        finally:
+            await _end(connection)
 
 
 def is_recovering(error: ArenaError) -> bool:
     """True when the server is there and does not serve yet, or no longer: it starts, ends or recovers from a crash."""
     cause = error.__cause__
-    state = str(getattr(getattr(cause, "orig", cause), "sqlstate", None) or "")
+    state = str(getattr(cause, "sqlstate", None) or "")
     return error.failure.code == STORE_AWAY and (isinstance(cause, OSError) or state.startswith(("08", "57")))
-
-
-def server_major(dsn: str) -> int:
-    """The major version of a server. Raises ArenaError V2021, V2026."""
-
-    async def ask() -> int:
-        async with owner_transaction(dsn) as connection:
-            return await require_server(connection)
-
-    return run_blocking(ask)
 
 
 def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -183,12 +172,10 @@ def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return pool.submit(lambda: asyncio.run(work())).result()
 
 
-_HOLD = text("select arena.hold(:validator)")
-_SESSION_FACTS = text("select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()")
-_END_SESSION = text(
-    "select pg_terminate_backend(pid) from pg_stat_activity where pid = :pid and backend_start = :backend_start"
-)
-_parsed = functools.cache(text)
+_HOLD = "select arena.hold($1)"
+_SESSION_FACTS = "select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"
+_END_SESSION = "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2"
+_NAMED = re.compile(r"(?<!:):([a-z]\w*)")
 
 PATIENCE_S = 2.0  # a holder that was just stopped or killed, or our own old session: the server still notices
 POLL_S = 0.05
@@ -198,12 +185,10 @@ class Hold:
     """One process's hold on one hotkey. Safe to share between the tasks of one event loop."""
 
     def __init__(self, dsn: str, validator: str) -> None:
-        self._engine = open_engine(dsn, pool_size=1)
-        self._validator = validator
+        self._dsn, self._validator = dsn, validator
         self._lock = asyncio.Lock()
-        self._connection: AsyncConnection | None = None
-        self._driver: Any = None  # asyncpg's connection, which knows at once when its server hung up
-        self._session: dict[str, object] | None = None  # of the latest hold: which server process, since when
+        self._connection: asyncpg.Connection | None = None
+        self._session: tuple[object, ...] = ()  # of the latest hold: which server process, since when
 
     async def require(self) -> None:
         """Return while we hold the hotkey, taking it (again) when it is free.
@@ -215,60 +200,57 @@ class Hold:
         async with self._lock:
             if self._is_kept():
                 return
-            await self._drop()
+            await self.release()
             with coded_errors():
-                connection = await self._engine.connect()
+                connection = await connect(self._dsn)
                 try:
                     deadline = asyncio.get_running_loop().time() + (0 if self._session else PATIENCE_S)
-                    if self._session and (await connection.execute(_END_SESSION, self._session)).first():
+                    if self._session and await connection.fetchval(_END_SESSION, *self._session):
                         deadline += PATIENCE_S
-                    while not (await connection.execute(_HOLD, {"validator": self._validator})).scalar():
+                    while not await connection.fetchval(_HOLD, self._validator):
                         if asyncio.get_running_loop().time() > deadline:
                             raise ArenaError("V2024", f"hotkey {self._validator}")
                         await asyncio.sleep(POLL_S)
-                    self._session = dict((await connection.execute(_SESSION_FACTS)).one()._mapping)
-                    driver = (await connection.get_raw_connection()).driver_connection
+                    self._session = tuple(await connection.fetchrow(_SESSION_FACTS))
                 except BaseException:
                     await _end(connection)
                     raise
-            self._connection, self._driver = connection, driver
+            self._connection = connection
 
     async def release(self) -> None:
         """Let go. The server frees the hotkey when the connection is closed."""
-        await self._drop()
-        await self._engine.dispose()
-
-    def _is_kept(self) -> bool:
-        return self._driver is not None and not self._driver.is_closed()
-
-    async def _drop(self) -> None:
-        connection, self._connection, self._driver = self._connection, None, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             await _end(connection)
 
+    def _is_kept(self) -> bool:
+        return self._connection is not None and not self._connection.is_closed()
 
-async def _end(connection: AsyncConnection) -> None:
+
+_ENDING = contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
+
+async def _end(connection: asyncpg.Connection) -> None:
     """End the server's session, not only our use of it."""
-    with contextlib.suppress(DBAPIError, OSError):
-        await connection.invalidate()
-    with contextlib.suppress(DBAPIError, OSError):
-        await connection.close()
+    with _ENDING:
+        await connection.close(timeout=CONNECT_TIMEOUT_S)
 
 
 class Session:
     """The connections of one store. Safe to share between the tasks of one event loop."""
 
-    def __init__(self, engine: AsyncEngine, hold: Hold | None = None) -> None:
-        self._engine = engine
+    def __init__(self, pool: asyncpg.Pool, hold: Hold | None = None) -> None:
+        self._pool = pool
         self._hold = hold
 
-    async def rows(self, query: str, **values: object) -> Sequence[Row[Any]]:
-        """All rows of a query. The server infers the types of its values."""
+    async def rows(self, query: str, **values: object) -> Sequence[Row]:
+        """All rows of a query whose values are named (`:name`). The server infers their types."""
+        numbered, names = _numbered(query)
         with coded_errors():
-            async with self._engine.connect() as connection:
-                return (await connection.execute(_parsed(query), values)).all()
+            found: list[Row] = await self._pool.fetch(numbered, *(values[name] for name in names))
+        return found
 
-    async def call(self, function: str, **values: object) -> Sequence[Row[Any]]:
+    async def call(self, function: str, **values: object) -> Sequence[Row]:
         """The rows that one of our writing functions returns. Raises ArenaError V2024 when another process holds the
         hotkey."""
         await self.require()
@@ -282,6 +264,14 @@ class Session:
 
     async def close(self) -> None:
         """Close the connections, and let go of the hotkey."""
-        await self._engine.dispose()
+        with _ENDING:
+            await asyncio.wait_for(self._pool.close(), CONNECT_TIMEOUT_S)
         if self._hold:
             await self._hold.release()
+
+
+@functools.cache
+def _numbered(query: str) -> tuple[str, tuple[str, ...]]:
+    """A query with its values by number, as the server reads it, and their names in this order."""
+    names = tuple(dict.fromkeys(_NAMED.findall(query)))
+    return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", query), names

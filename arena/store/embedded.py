@@ -239,11 +239,6 @@ class EmbeddedServer:
         return self._dsn(OWNER, self._passwords.owner)
 
     @property
-    def tools(self) -> tuple[Path, ServerUser]:
-        """Where pg_dump and pg_restore of this server are, and the OS user that runs them."""
-        return binaries(self._paths.home, self._user), self._user
-
-    @property
     def log(self) -> Path:
         """The server's log file."""
         return self._paths.log

@@ -15,7 +15,6 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
-from sqlalchemy import Row
 
 from arena.records.body import compress_bodies, restore_frame
 from arena.records.log import first_head
@@ -47,8 +46,8 @@ from arena.records.port import (
     WeightsResult,
     WorkItem,
 )
-from arena.store.archive import read_contents, read_frames, read_size
-from arena.store.connect import Hold, Session, coded_errors, open_engine, require_server
+from arena.store.archive import read_contents, read_frames
+from arena.store.connect import Hold, Row, Session, coded_errors, open_pool, require_server
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure
@@ -87,6 +86,12 @@ _SUBMISSION = (
     " (extract(epoch from received_at) * 1000)::bigint as received_ms, report, failure, qualifying_e4, agreed"
     " from arena.submission where validator = :validator"
 )
+# The days before today are whole. A validator's login may ask for sizes, and read no partition.
+_SIZE = (
+    "select pg_database_size(current_database()) as bytes, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint as"
+    " week from pg_class c, generate_series(1, 7) as ago, unnest(array['record_', 'body_']) as part"
+    " where c.relnamespace = 'arena'::regnamespace and c.relname = part || to_char(current_date - ago, 'YYYYMMDD')"
+)
 
 
 class PostgresStore:
@@ -114,12 +119,13 @@ class PostgresStore:
         schema is not the one this code needs, V2024 when another process holds the hotkey, V2026 where the
         server can't be used.
         """
-        engine = open_engine(dsn)
-        session = Session(engine)
+        with coded_errors(is_first=True):
+            pool = await open_pool(dsn)
+        session = Session(pool)
         try:
             with coded_errors(is_first=True):
-                async with engine.connect() as connection:
-                    await require_server(connection)
+                async with pool.acquire() as connection:
+                    require_server(connection)
                     found = await revision(connection)
                     if found != SCHEMA_REVISION:
                         raise ArenaError("V2023", f"found {found or 'no schema'}, need {SCHEMA_REVISION}")
@@ -127,7 +133,7 @@ class PostgresStore:
             if validator is not None and hotkey != validator:
                 raise ArenaError("V2022", f"this login belongs to hotkey {hotkey}, not {validator}")
             if is_exclusive and hotkey:
-                session = Session(engine, Hold(dsn, hotkey))
+                session = Session(pool, Hold(dsn, hotkey))
                 await session.require()
         except BaseException:
             await session.close()
@@ -251,7 +257,7 @@ class PostgresStore:
         )
         return await self._records_of(self._of(validator), rows)
 
-    async def _records_of(self, validator: str, rows: Sequence[Row[Any]]) -> list[SignedRecord]:
+    async def _records_of(self, validator: str, rows: Sequence[Row]) -> list[SignedRecord]:
         contents = await read_contents(self.objects, validator, rows)
         return [
             SignedRecord(**_envelope(validator, row), content=content)
@@ -260,7 +266,7 @@ class PostgresStore:
 
     async def _pages_behind(
         self, query: str, after_seq: int, page: int, **values: object
-    ) -> AsyncIterator[Sequence[Row[Any]]]:
+    ) -> AsyncIterator[Sequence[Row]]:
         """Rows of a log behind a record, page by page in the order of number and day."""
         last_seq, last_day, query = after_seq, date.max, f"{query} order by seq, day limit :page"
         while True:
@@ -271,8 +277,9 @@ class PostgresStore:
             last_seq, last_day = rows[-1].seq, rows[-1].day
 
     async def size(self) -> StoreSize:
-        """What the database takes, and how fast it grows. Raises ArenaError V2021."""
-        return await read_size(self.session)
+        """What the database takes, other validators' rows in it too, and how fast it grows. Raises ArenaError V2021."""
+        found = (await self.session.rows(_SIZE))[0]
+        return StoreSize(bytes=found.bytes, day_bytes=found.week // 7)
 
     # -- bodies
 
@@ -333,7 +340,7 @@ class PostgresStore:
             validator=self._of(validator),
             after_size=after_size,
         )
-        return [StoredCheckpoint(validator=self._of(validator), **row._mapping) for row in rows]
+        return [StoredCheckpoint(validator=self._of(validator), **row) for row in rows]
 
     # -- work
 
@@ -420,7 +427,7 @@ class PostgresStore:
             is_alone=is_alone,
             **msgspec.structs.asdict(submission.subject),
         )
-        return _read_submission(dict(rows[0]._mapping))
+        return _read_submission(dict(rows[0]))
 
     async def submissions(
         self, states: Sequence[SubmissionState] = GATED, *, miner_hotkey: str = ""
@@ -432,7 +439,7 @@ class PostgresStore:
             " and (:miner_hotkey = '' or miner_hotkey = :miner_hotkey) order by ordinal"
         )
         rows = await self._rows(query, states=list(states), miner_hotkey=miner_hotkey)
-        return [_read_submission(dict(row._mapping)) for row in rows]
+        return [_read_submission(dict(row)) for row in rows]
 
     async def source(self, agent_version_id: str) -> str | None:
         """The agent file of a stored submission, or None. That of a withdrawn or refused one is ""."""
@@ -451,7 +458,7 @@ class PostgresStore:
         after = 0
         while rows := await self.session.rows(query, after=after, page=SOURCES_PER_PAGE):
             for row in rows:
-                subject = Subject(**{name: row._mapping[name] for name in Subject.__struct_fields__})
+                subject = Subject(**{name: row[name] for name in Subject.__struct_fields__})
                 yield StoredSource(validator=row.validator, subject=subject, source=row.source)
             after = rows[-1].ordinal
 
@@ -559,23 +566,23 @@ class PostgresStore:
         )
         return _read_all(await self._rows(query, limit=limit), WeightsResult)
 
-    async def _call(self, function: str, **values: object) -> Sequence[Row[Any]]:
+    async def _call(self, function: str, **values: object) -> Sequence[Row]:
         """The rows that a writing function of ours returns."""
         return await self.session.call(function, validator=self.validator, **values)
 
-    async def _rows(self, query: str, **values: object) -> Sequence[Row[Any]]:
+    async def _rows(self, query: str, **values: object) -> Sequence[Row]:
         """The rows of our own that a query finds."""
         return await self.session.rows(query, validator=self.validator, **values)
 
     def _of(self, validator: str | None) -> str:
         return self.validator if validator is None else validator
 
-    def _read_lease(self, row: Row[Any]) -> Lease:
-        about = {name: value for name, value in row._mapping.items() if name != "work"}
+    def _read_lease(self, row: Row) -> Lease:
+        about = {name: value for name, value in row.items() if name != "work"}
         return Lease(item=msgspec.json.decode(row.work, type=WorkItem), validator=self.validator, **about)
 
 
-def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
+def _envelope(validator: str, row: Row) -> dict[str, Any]:
     return {
         "validator": validator,
         "seq": row.seq,
@@ -585,8 +592,8 @@ def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _read_all(rows: Sequence[Row[Any]], kind: type[T]) -> list[T]:
-    return [msgspec.convert(dict(row._mapping), kind) for row in rows]
+def _read_all(rows: Sequence[Row], kind: type[T]) -> list[T]:
+    return [msgspec.convert(dict(row), kind) for row in rows]
 
 
 def _read_submission(fields: dict[str, Any]) -> StoredSubmission:

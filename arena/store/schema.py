@@ -13,25 +13,25 @@ import hmac
 import os
 from importlib import resources
 
-from sqlalchemy import Connection, text
-from sqlalchemy.ext.asyncio import AsyncConnection
+import asyncpg
 
 from arena.store.connect import owner_transaction, run_blocking
 from foundation.errors import ArenaError
 
-SCHEMA_REVISION = "0003"
+# Each is the SQL file that leads to it from the one before; none is edited after its release.
+REVISIONS = {"0001": "schema.sql", "0002": "queue.sql", "0003": "archive.sql"}
+SCHEMA_REVISION = max(REVISIONS)
 SCRAM_ITERATIONS = 4096
 
-_LOCK = text("select pg_advisory_xact_lock(hashtextextended('arena.migrate', 0))")
-_LOCK_WAIT = text("set local lock_timeout = '10s'")  # a statement that waits for a table blocks all that come after it
-_HAS_VERSIONS = text("select to_regclass('arena.alembic_version') is not null")
-_REVISION = text("select version_num from arena.alembic_version")
-_ROLE_EXISTS = text("select exists (select from pg_roles where rolname = :role)")
-_LOGIN = text("select format(:ddl, cast(:role as text), cast(:verifier as text))")
-_MEMBER = text("select format('grant arena_validator to %I', cast(:role as text))")
-_NAME = text(
-    "insert into arena.validator (role, hotkey) values (cast(:role as text), :hotkey) on conflict (role) do nothing"
+_LOCK = "select pg_advisory_xact_lock(hashtextextended('arena.migrate', 0))"
+_LOCK_WAIT = "set local lock_timeout = '10s'"  # a statement that waits for a table blocks all that come after it
+_VERSIONS = (
+    "create table if not exists arena.alembic_version"
+    " (version_num varchar(32) not null, constraint alembic_version_pkc primary key (version_num))"
 )
+_HAS_VERSIONS = "select to_regclass('arena.alembic_version') is not null"
+_LOGIN = "select format($1, $2::text, $3::text)"
+_NAME = "insert into arena.validator (role, hotkey) values ($1::text, $2) on conflict (role) do nothing"
 
 
 def migrate(owner_dsn: str) -> str:
@@ -59,59 +59,59 @@ def role_of(hotkey: str) -> str:
     return "arena_v_" + hashlib.sha256(hotkey.encode()).hexdigest()[:32]
 
 
-async def revision(connection: AsyncConnection) -> str:
+async def revision(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy) -> str:
     """The revision of the connected database, "" where there is no schema of ours."""
-    if not (await connection.execute(_HAS_VERSIONS)).scalar_one():
+    if not await connection.fetchval(_HAS_VERSIONS):
         return ""
-    return str((await connection.execute(_REVISION)).scalar() or "")
+    return str(await connection.fetchval("select version_num from arena.alembic_version") or "")
 
 
-def run_script(connection: Connection, name: str) -> None:
-    """Run one SQL file of `migrations/sql` inside the connection's transaction."""
-    script = resources.files("arena.store.migrations").joinpath("sql", name).read_text(encoding="utf-8")
-    connection.execute(text("select 1"))  # the driver opens its transaction at the first statement
-    driver = connection.connection.dbapi_connection
-    assert driver is not None
-    driver.run_async(lambda raw: raw.execute(script))  # several statements: the simple protocol
+async def run_script(connection: asyncpg.Connection, name: str) -> None:
+    """Run one SQL file inside the connection's transaction."""
+    await connection.execute(resources.files("arena.store").joinpath("migrations", name).read_text(encoding="utf-8"))
 
 
 async def _migrate(owner_dsn: str) -> str:
     async with owner_transaction(owner_dsn) as connection:
-        before = await revision(connection)
-        if before > SCHEMA_REVISION:
-            raise ArenaError("V2023", f"found {before}, which is newer than this code's {SCHEMA_REVISION}")
-        if before != SCHEMA_REVISION:
-            await connection.execute(_LOCK)
-            await connection.execute(_LOCK_WAIT)
-            await connection.run_sync(_upgrade)
+        return await lead_up(connection)
+
+
+async def lead_up(connection: asyncpg.Connection, wanted: str = SCHEMA_REVISION) -> str:
+    """Bring the schema up to a revision inside the owner's transaction, which acts as the tables' owner from then on;
+    returns the one that was there. Raises ArenaError V2023 for one that is newer than this code."""
+    before = await revision(connection)
+    if max(before, wanted) > SCHEMA_REVISION:
+        raise ArenaError("V2023", f"found {max(before, wanted)}, which is newer than this code's {SCHEMA_REVISION}")
+    if before >= wanted:
+        return before
+    await connection.execute(_LOCK)
+    await connection.execute(_LOCK_WAIT)
+    await connection.execute("reset role")
+    await run_script(connection, "bootstrap.sql")
+    await connection.execute("set local role arena_owner")
+    await connection.execute(_VERSIONS)
+    before = await revision(connection)  # another process may have led it up meanwhile
+    for number, script in REVISIONS.items():
+        if before < number <= wanted:
+            await run_script(connection, script)
+    if before < wanted:
+        await connection.execute("delete from arena.alembic_version")
+        await connection.execute("insert into arena.alembic_version values ($1)", wanted)
     return before
-
-
-def _upgrade(connection: Connection) -> None:
-    from alembic import command
-    from alembic.config import Config
-
-    run_script(connection, "bootstrap.sql")
-    connection.execute(text("set local role arena_owner"))
-    config = Config()
-    config.set_main_option("script_location", "arena.store:migrations")
-    config.attributes["connection"] = connection
-    command.upgrade(config, SCHEMA_REVISION)
 
 
 async def _provision(owner_dsn: str, hotkey: str, password: str, is_rekeying: bool) -> bool:
     role, verifier = role_of(hotkey), scram_verifier(password, os.urandom(16))
     async with owner_transaction(owner_dsn) as connection:
         await connection.execute(_LOCK)
-        is_known = (await connection.execute(_ROLE_EXISTS, {"role": role})).scalar_one()
-        await connection.run_sync(run_script, "bounds.sql")
+        is_known = await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role)
+        await run_script(connection, "bounds.sql")
         is_keyed = is_rekeying or not is_known
         if is_keyed:
             ddl = "alter role %I password %L" if is_known else "create role %I login password %L connection limit 64"
-            login = await connection.execute(_LOGIN, {"ddl": ddl, "role": role, "verifier": verifier})
-            await connection.exec_driver_sql(login.scalar_one())
-        await connection.exec_driver_sql((await connection.execute(_MEMBER, {"role": role})).scalar_one())
-        await connection.execute(_NAME, {"role": role, "hotkey": hotkey})
+            await connection.execute(await connection.fetchval(_LOGIN, ddl, role, verifier))
+        await connection.execute(f'grant arena_validator to "{role}"')
+        await connection.execute(_NAME, role, hotkey)
     return bool(is_keyed)
 
 

@@ -61,10 +61,10 @@ def _endpoints_of(tables: object) -> tuple[Endpoint, ...]:
 
 def _checked_dsn(dsn: SecretStr) -> SecretStr:
     if dsn.get_secret_value():
-        from arena.store.connect import engine_url  # few settings name a server, and the driver takes its time
+        from arena.store.connect import read_dsn  # few settings name a server, and the driver takes its time
 
         try:
-            engine_url(dsn.get_secret_value())
+            read_dsn(dsn.get_secret_value())
         except ArenaError as error:
             raise ValueError(error.failure.detail) from error
     return dsn

@@ -13,7 +13,7 @@ from arena.records.model import StoredCheckpoint
 from arena.records.port import AttemptUsage, StoredSubmission, WeightsResult
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
-from arena.store.connect import engine_url, login_dsn
+from arena.store.connect import login_dsn
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, role_of
@@ -188,7 +188,6 @@ def test_a_dsn_that_cannot_be_read_is_refused(dsn: str) -> None:
     with pytest.raises(ArenaError, match="V2021"):
         login_dsn(dsn, "role", None)
     assert login_dsn("postgresql://u:p@h/d?sslmode=require", "r", None) == "postgresql://r@h/d?sslmode=require"
-    assert dict(engine_url("postgresql://h/d?sslmode=require").query) == {"ssl": "require"}
 
 
 async def test_a_database_without_the_schema_is_refused_by_name(postgres: EmbeddedServer) -> None:
