@@ -9,8 +9,7 @@ all of them.
 A restore refuses a target that holds a single row of a store (V2027); in one transaction it makes the schema as the
 backup has it, copies the rows in, holds them against the manifest, and leads the schema up; then it gives each
 validator a login role. One that failed can be tried again. A backup does not know what happened after it: a log that is
-continued from an earlier head than one that was published is a second log, and every reader of a later checkpoint will say
-so.
+continued from an earlier head than a published one is a second log, and every reader of a later checkpoint will say so.
 """
 
 from __future__ import annotations
