@@ -21,6 +21,7 @@ from arena.export.files import bring_export, is_location, read_manifest
 from foundation.canonical import content_hash
 from foundation.codes import lookup
 from harness.inference.client import SdkUpstream
+from harness.limits import TokenPrice
 from neurons.cli.options import (
     BenchFlags,
     ClusterOption,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from training.corpus.building import Built
     from training.corpus.report import Funnel
     from training.rewriting.writing import RewriteReport
-    from training.trac.asking import Asker, Price, Usage
+    from training.trac.asking import Asker, Usage
     from training.trac.oracle import OracleReport, StageCost
 
 
@@ -243,10 +244,8 @@ _MICRO = 1_000_000  # of a dollar, or of a token's price
 _ANSWER_MS = 180_000  # to wait for one answer
 
 
-def parse_price(text: str) -> tuple[str, Price]:
+def parse_price(text: str) -> tuple[str, TokenPrice]:
     """`MODEL=IN,OUT` in dollars. A model's name may hold "=" itself."""
-    from training.trac.asking import Price
-
     model, _, amounts = text.rpartition("=")
     try:
         prompt, completion = (round(float(part) * _MICRO) for part in amounts.split(","))
@@ -254,7 +253,7 @@ def parse_price(text: str) -> tuple[str, Price]:
         prompt = completion = -1
     if not model or min(prompt, completion) < 0:
         raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60")
-    return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
+    return model, TokenPrice(prompt_micro_usd=prompt, completion_micro_usd=completion)
 
 
 def open_asker(base_url: str, out: Path, models: Sequence[str], price: Sequence[str], price_max: float | None) -> Asker:

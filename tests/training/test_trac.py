@@ -16,6 +16,7 @@ from foundation.errors import ArenaError, Failure
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply
+from harness.limits import TokenPrice
 from judge.parse import RefusedReplyError
 from judge.render import RenderedTrace
 from neurons.cli.app import main
@@ -24,7 +25,7 @@ from tests.training.firehose import Firehose, read_traces, real_episodes, write_
 from tests.training.labelled import Maker
 from training.corpus.exports import open_export
 from training.corpus.model import Trace
-from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker, Price
+from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker
 from training.trac.oracle import (
     FATES,
     Oracle,
@@ -41,7 +42,7 @@ from training.trac.oracle import (
 from training.trac.scripted import ANNOTATOR, ScriptedModels
 
 ROLES = Roles(annotator=ANNOTATOR, teacher="scripted-expert", student="scripted-hasty")
-PRICES = {name: Price(prompt_micro_usd=1_000_000, completion_micro_usd=1_000_000) for name in (ANNOTATOR,)}
+PRICES = {name: TokenPrice(prompt_micro_usd=1_000_000, completion_micro_usd=1_000_000) for name in (ANNOTATOR,)}
 RULES = OracleRules()
 ONCE = msgspec.structs.replace(DEMO, inference=msgspec.structs.replace(DEMO.inference, attempts=1))
 
@@ -238,7 +239,7 @@ def shown(trace: Trace) -> RenderedTrace:
 
 
 def asker(tmp_path: Path, upstream: Answering, **fields: object) -> Asker:
-    return Asker(upstream, tmp_path, {"m": Price(prompt_micro_usd=3_000_000)}, **fields)
+    return Asker(upstream, tmp_path, {"m": TokenPrice(prompt_micro_usd=3_000_000, completion_micro_usd=0)}, **fields)
 
 
 def annotation(shown: RenderedTrace, kind: str = "call", **changes: object) -> str:

@@ -23,6 +23,7 @@ from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREAD
 from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import RetryLaterError, Upstream
+from harness.limits import TokenPrice
 from judge.parse import RefusedReplyError
 
 ATTEMPTS = 4
@@ -31,24 +32,13 @@ SILENCE = (MODEL_FAILED, MODEL_UNREADABLE, MODEL_BUSY)  # no answer; a question 
 _PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 _BYTES_PER_TOKEN = 3  # fewer than any tokenizer needs for plain text: a bound from above
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+_FREE = TokenPrice(prompt_micro_usd=0, completion_micro_usd=0)
 Chat = tuple[tuple[str, str], ...]  # (role, text)
 _Value = TypeVar("_Value")
 
 
 class SilentEndpointError(ArenaError):
     """The endpoint has fallen silent: this run asks no more."""
-
-
-class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model costs, in millionths of a dollar for a million tokens: $3.00 is 3,000,000."""
-
-    prompt_micro_usd: int = 0
-    completion_micro_usd: int = 0
-
-    def micro_usd(self, prompt_tokens: int, completion_tokens: int) -> int:
-        """The price of so many tokens, rounded up."""
-        total = prompt_tokens * self.prompt_micro_usd + completion_tokens * self.completion_micro_usd
-        return -(-total // 1_000_000)
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +68,7 @@ class Asker:
         self,
         upstream: Upstream,
         folder: Path,
-        prices: Mapping[str, Price],
+        prices: Mapping[str, TokenPrice],
         *,
         micro_usd_max: int | None = None,
         sleep: Callable[[float], None] = time.sleep,
@@ -139,10 +129,10 @@ class Asker:
             kept = msgspec.json.decode(path.read_bytes(), type=Answer)
             self._count(model, Usage(model=model, kept=1, calls=1))
             return kept
-        price = self._prices.get(model, Price())
-        with self._reserved(price.micro_usd(*tokens_max)):
+        price = self._prices.get(model, _FREE)
+        with self._reserved(price.cost_micro_usd(*tokens_max)):
             found = self._heard(answer)
-            spent = price.micro_usd(found.prompt_tokens, found.completion_tokens)
+            spent = price.cost_micro_usd(found.prompt_tokens, found.completion_tokens)
             with coded(path, "V2027"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_whole(path, msgspec.json.encode(found))

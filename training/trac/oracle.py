@@ -29,6 +29,7 @@ from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.inference.port import ModelReply
+from harness.limits import TokenPrice
 from harness.trace import Completion
 from judge.citations import check_quote
 from judge.parse import RefusedReplyError
@@ -38,7 +39,7 @@ from problems.titles import TitleMatcher
 from training.corpus.gates import answered
 from training.corpus.model import Trace
 from training.rollouts.rollout import InProcessSandbox, OwnEndpoint
-from training.trac.asking import Answer, Asker, Chat, Price, Usage, is_of_trace, prompt_tokens_bound, read_json
+from training.trac.asking import Answer, Asker, Chat, Usage, is_of_trace, prompt_tokens_bound, read_json
 
 Dimension = Literal["intent", "search", "observation", "justification", "supervisor"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -277,7 +278,7 @@ class StageCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(
-    traces: Sequence[Trace], rules: OracleRules, roles: Roles, prices: Mapping[str, Price], policy: Policy
+    traces: Sequence[Trace], rules: OracleRules, roles: Roles, prices: Mapping[str, TokenPrice], policy: Policy
 ) -> tuple[StageCost, ...]:
     """What these traces cost at most, by stage."""
     shown = [read_trace(trace) for trace in traces if rules.admits(trace)]
@@ -297,7 +298,7 @@ def estimate(
             stage=stage,
             model=model,
             calls=calls,
-            most_micro_usd=prices[model].micro_usd(*tokens) if model in prices else None,
+            most_micro_usd=prices[model].cost_micro_usd(*tokens) if model in prices else None,
         )
         for stage, model, calls, tokens in rows
     )
