@@ -13,7 +13,7 @@ import json
 import random
 import re
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -353,7 +353,7 @@ class PlayedTurn(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
 
 
-Script = Generator[PlayedTurn, list[Any], None]  # is sent the decoded results of each turn's calls
+Script = Iterator[PlayedTurn]
 
 
 def play(problem: Problem, catalogue: Catalogue, script: Script) -> EvaluationBody:
@@ -381,22 +381,18 @@ class _PlayedPorts:
             {"role": "user", "content": json.loads(job.problem)["query"]},
         ]
         try:
-            self._turn = next(self._script)
-            while True:
+            for turn in self._script:
+                self._turn = turn
                 if self._turn.program:
                     messages.append({"role": "user", "content": self._turn.program})
                 answer: Any = host.call("llm.chat", {"messages": messages})
                 messages.append(answer["message"])
-                results = []
                 for number, (name, arguments) in enumerate(self._turn.calls):
                     told: Any = host.call("tool.call", {"name": name, "arguments": foreign_text(arguments)})
                     messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": told["result"]})
-                    results.append(json.loads(told["result"]))
-                self._turn = self._script.send(results)
         except EpisodeOver:
             return GuestExit(end="stopped")
-        except StopIteration:
-            return GuestExit(end="final", claim="null")
+        return GuestExit(end="final", claim="null")
 
     def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
         """The turn's words as a completion (`ModelGateway.chat`)."""
