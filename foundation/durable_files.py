@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -45,6 +47,40 @@ def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
         scratch.unlink(missing_ok=True)
         raise
     move_into_place(scratch, path)
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path, *, replaced: str = "") -> Iterator[Path]:
+    """A folder beside `folder` to write into, which takes its name and place when the block ends well.
+
+    `replaced`: a folder that holds a file of this name gives way. What a killed writer left is begun anew. Raises
+    ArenaError V2027 when `folder` holds something else, when another writes to it, and when a file can't be written.
+    """
+    folder = folder.absolute()  # "." has no name
+    with coded(folder, "V2027"):
+        is_replaced = bool(replaced) and (folder / replaced).is_file()
+        if folder.exists() and not is_replaced and (not folder.is_dir() or any(folder.iterdir())):
+            raise ArenaError("V2027", f"{folder} holds something already; choose another folder")
+        part, retired = (folder.with_name(f".{folder.name}{end}") for end in (SCRATCH, f"{SCRATCH}.old"))
+        part.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(part, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                for left in part.iterdir():
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                yield part
+                if is_replaced:
+                    shutil.rmtree(retired, ignore_errors=True)  # of a kill at this place
+                    folder.rename(retired)
+                move_into_place(part, folder)
+                shutil.rmtree(retired, ignore_errors=True)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+        except BlockingIOError:
+            raise ArenaError("V2027", f"another command is writing to {folder}") from None
+        finally:
+            os.close(descriptor)
 
 
 def move_into_place(finished: Path, path: Path) -> None:

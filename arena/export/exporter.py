@@ -46,7 +46,6 @@ from arena.export.files import (
     describe,
     read_manifest,
     shard_name,
-    whole_folder,
     write_manifest,
     write_named,
 )
@@ -58,6 +57,7 @@ from arena.records.body import decode_content
 from arena.records.log import LogStart, LogWalk, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord, Subject
 from arena.visibility.rule import embargoed_races
+from foundation.durable_files import whole_folder
 from foundation.errors import ArenaError
 from foundation.long_work import PhaseProgress, rare_collections
 

@@ -9,11 +9,8 @@ object store is brought here whole to be verified; a shard that is fetched where
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -26,7 +23,7 @@ from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manifest, ShardFile, Trajectory, Withheld
 from arena.records.model import Envelope
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, file_sha256, read_canonical
-from foundation.durable_files import SCRATCH, coded, move_into_place, sync_path, write_whole
+from foundation.durable_files import sync_path, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import PhaseProgress
 
@@ -56,35 +53,6 @@ class LinesFile:
         """Complete the file."""
         self._stream.flush(zstandard.FLUSH_FRAME)
         self._file.close()
-
-
-@contextlib.contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder` to write into, which takes its name and place when the block ends well.
-
-    What a killed writer left is begun anew. Raises ArenaError V2027 when `folder` holds something, when another writes
-    to it, and when a file can't be written.
-    """
-    folder = folder.absolute()  # "." has no name
-    with coded(folder, "V2027"):
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ArenaError("V2027", f"{folder} holds something already; choose another --out")
-        part = folder.with_name(f".{folder.name}{SCRATCH}")
-        part.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(part, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            try:
-                for left in part.iterdir():
-                    shutil.rmtree(left) if left.is_dir() else left.unlink()
-                yield part
-                move_into_place(part, folder)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
-        except BlockingIOError:
-            raise ArenaError("V2027", f"another command is writing to {folder}") from None
-        finally:
-            os.close(descriptor)
 
 
 LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import orjson
 
 from foundation.canonical import content_hash
-from foundation.durable_files import coded
+from foundation.durable_files import coded, whole_folder
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
 from harness.catalogue import layout
@@ -103,7 +103,7 @@ def build_index(
     Raises ArenaError: V2027 when the source cannot be read, V2027 when the target is in the way or not writable, P4005
     for duplicate ids, for a file without a usable document, and for a malformed line when `is_strict`.
     """
-    with layout.folder_in_the_making(target, layout.MANIFEST) as folder:
+    with whole_folder(target, replaced=layout.MANIFEST) as folder:
         work = folder / "work"
         work.mkdir()
         with open_plain(source, work) as plain:

@@ -7,16 +7,10 @@ together and is in every record. Nothing here scores or searches.
 
 from __future__ import annotations
 
-import fcntl
 import functools
-import glob
 import mmap
-import os
-import secrets
-import shutil
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from foundation.canonical import content_hash, file_sha256
-from foundation.durable_files import coded, move_into_place
 from foundation.errors import ArenaError
 
 FORMAT = "arena-index/1"
@@ -173,58 +166,6 @@ def check_entries(folder: Path, entries: Iterable[FileEntry], *, is_full: bool =
             raise ArenaError("V2010", f"{path} has {size} bytes, the manifest says {entry.size}")
         if (is_full or size <= _HASHED_AT_OPEN) and file_sha256(path) != entry.sha256:
             raise ArenaError("V2010", f"{path} was edited: its sha256 is not the manifest's")
-
-
-@contextmanager
-def folder_in_the_making(target: Path, manifest_name: str) -> Iterator[Path]:
-    """A fresh folder beside `target` that takes its place on success and vanishes on failure.
-
-    A target that stands is replaced only when it is empty or an index, which is a folder holding `manifest_name`.
-    Raises ArenaError V2027 when it is something else or the place is not writable.
-    """
-    is_empty = target.is_dir() and not any(target.iterdir())
-    if target.exists() and not is_empty and not (target / manifest_name).is_file():
-        raise ArenaError("V2027", f"{target} exists and is not such an index; choose another folder")
-    mark = secrets.token_hex(4)
-    making = target.with_name(f".{target.name}.{mark}.making")
-    with coded(making.parent, "V2027"):
-        _remove_abandoned(target)
-        making.mkdir(parents=True)
-        lock = _lock(making)
-    try:
-        yield making
-        if target.exists():
-            retired = target.with_name(f".{target.name}.{mark}.retired")
-            target.rename(retired)
-            move_into_place(making, target)
-            shutil.rmtree(retired)
-        else:
-            move_into_place(making, target)
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
-        os.close(lock)
-
-
-def _lock(folder: Path) -> int:
-    """A descriptor that holds the folder for this process, until it is closed or the process dies."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _remove_abandoned(target: Path) -> None:
-    """Remove what builds of this target left that were killed; a build that runs holds its folder."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.*.making"):
-        try:
-            lock = _lock(path)
-        except OSError:
-            continue
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(lock)
 
 
 def map_array(folder: Path, name: str, dtype: str | None = None) -> npt.NDArray[Any]:

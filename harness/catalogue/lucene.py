@@ -23,6 +23,7 @@ import numpy as np
 import orjson
 
 from foundation.canonical import content_hash
+from foundation.durable_files import whole_folder
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
 from harness.catalogue import layout
@@ -111,7 +112,7 @@ def build_lucene_index(
     packages are missing or Java fails; V2027 and P4005 like `build_index`.
     """
     require_packages()
-    with layout.folder_in_the_making(target, layout.LUCENE_MANIFEST) as folder:
+    with whole_folder(target, replaced=layout.LUCENE_MANIFEST) as folder:
         work, collection = folder / "work", folder / "work" / "collection"
         collection.mkdir(parents=True)
         with open_plain(documents, work) as plain:

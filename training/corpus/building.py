@@ -37,10 +37,9 @@ import zstandard
 
 from arena.chain.port import Verifier
 from arena.export.agents import stated_supplement
-from arena.export.files import whole_folder
 from arena.export.forms import arrow_type
 from foundation.canonical import canonical_bytes, file_sha256
-from foundation.durable_files import coded
+from foundation.durable_files import coded, whole_folder
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import Progress, no_progress
