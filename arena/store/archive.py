@@ -45,6 +45,12 @@ _RECORDS = (
     " where o.validator = r.validator and o.race_id = r.race_id and o.kind = 'release'))"
     " and (validator, seq) > ($2, $3) order by validator, seq limit $4"
 )
+# The days before today are whole. A validator's login may ask for sizes, and read no partition.
+SIZE = (
+    "select pg_database_size(current_database()) as bytes, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint as"
+    " week from pg_class c, generate_series(1, 7) as ago, unnest(array['record_', 'body_']) as part"
+    " where c.relnamespace = 'arena'::regnamespace and c.relname = part || to_char(current_date - ago, 'YYYYMMDD')"
+)
 _MOVE = "select arena.archive_day($1, $2, $3, $4)"
 
 

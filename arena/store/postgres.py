@@ -46,7 +46,7 @@ from arena.records.port import (
     WeightsResult,
     WorkItem,
 )
-from arena.store.archive import read_contents, read_frames
+from arena.store.archive import SIZE, read_contents, read_frames
 from arena.store.connect import Hold, Row, Session, coded_errors, open_pool, require_server
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
@@ -85,12 +85,6 @@ _SUBMISSION = (
     f"select {_SUBJECT}, name, submitted_ms, signature, state,"
     " (extract(epoch from received_at) * 1000)::bigint as received_ms, report, failure, qualifying_e4, agreed"
     " from arena.submission where validator = :validator"
-)
-# The days before today are whole. A validator's login may ask for sizes, and read no partition.
-_SIZE = (
-    "select pg_database_size(current_database()) as bytes, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint as"
-    " week from pg_class c, generate_series(1, 7) as ago, unnest(array['record_', 'body_']) as part"
-    " where c.relnamespace = 'arena'::regnamespace and c.relname = part || to_char(current_date - ago, 'YYYYMMDD')"
 )
 
 
@@ -278,7 +272,7 @@ class PostgresStore:
 
     async def size(self) -> StoreSize:
         """What the database takes, other validators' rows in it too, and how fast it grows. Raises ArenaError V2021."""
-        found = (await self.session.rows(_SIZE))[0]
+        found = (await self.session.rows(SIZE))[0]
         return StoreSize(bytes=found.bytes, day_bytes=found.week // 7)
 
     # -- bodies
