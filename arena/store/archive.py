@@ -24,7 +24,7 @@ from arena.store.connect import Row, owner_transaction
 from arena.store.objects import BodyObjects
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.errors import ArenaError
-from foundation.long_work import Progress
+from foundation.long_work import Progress, no_progress
 
 ARCHIVE_BYTES = 1 << 20  # of contents in one archive, before compression
 ROWS_PER_PAGE = 1_000
@@ -94,7 +94,7 @@ def _unpacked(sha256: str, frame: bytes) -> dict[bytes, bytes]:
 
 
 async def archive(
-    owner_dsn: str, before: date, objects: BodyObjects, *, today: date, progress: Progress | None = None
+    owner_dsn: str, before: date, objects: BodyObjects, *, today: date, progress: Progress = no_progress
 ) -> Archived:
     """Move what arrived before a day into the object store, one day after the other. Days are UTC.
 
@@ -119,8 +119,7 @@ async def archive(
                 await connection.execute(_MOVE, day, *columns)
                 moved.append(day.isoformat())
         records, bodies = records + len(named), bodies + frames
-        if progress:
-            progress("archive", place + 1, len(days))
+        progress("archive", place + 1, len(days))
     return Archived(days=tuple(moved), records=records, bodies=bodies, objects=objects.location)
 
 

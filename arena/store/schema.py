@@ -7,7 +7,6 @@ the server only sees its SCRAM verifier. Needs an owner that may create roles (a
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import hmac
 import os
@@ -42,7 +41,12 @@ def migrate(owner_dsn: str) -> str:
     may not create roles and tables, V2023 when the schema is newer than this code, V2026 for a server that can't be
     used.
     """
-    return run_blocking(functools.partial(_migrate, owner_dsn))
+
+    async def lead() -> str:
+        async with owner_transaction(owner_dsn) as connection:
+            return await lead_up(connection)
+
+    return run_blocking(lead)
 
 
 def provision_validator(owner_dsn: str, hotkey: str, password: str, *, is_rekeying: bool = True) -> bool:
@@ -51,7 +55,7 @@ def provision_validator(owner_dsn: str, hotkey: str, password: str, *, is_rekeyi
 
     Raises ArenaError V2021 when the server is away, V2022 when this login may not create roles.
     """
-    return run_blocking(functools.partial(_provision, owner_dsn, hotkey, password, is_rekeying))
+    return run_blocking(lambda: _provision(owner_dsn, hotkey, password, is_rekeying))
 
 
 def role_of(hotkey: str) -> str:
@@ -69,11 +73,6 @@ async def revision(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionP
 async def run_script(connection: asyncpg.Connection, name: str) -> None:
     """Run one SQL file inside the connection's transaction."""
     await connection.execute(resources.files("arena.store").joinpath("migrations", name).read_text(encoding="utf-8"))
-
-
-async def _migrate(owner_dsn: str) -> str:
-    async with owner_transaction(owner_dsn) as connection:
-        return await lead_up(connection)
 
 
 async def lead_up(connection: asyncpg.Connection, wanted: str = SCHEMA_REVISION) -> str:
