@@ -15,8 +15,6 @@ continued from an earlier head than a published one is a second log, and every r
 from __future__ import annotations
 
 import asyncio
-import secrets
-import shutil
 from collections.abc import AsyncIterator, Callable
 from datetime import date
 from pathlib import Path
@@ -30,7 +28,7 @@ from arena.store.connect import owner_transaction
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.schema import lead_up, revision
 from foundation.canonical import canonical_bytes, file_sha256
-from foundation.durable_files import move_into_place, sync_path, write_whole
+from foundation.durable_files import sync_path, whole_folder, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
 
@@ -100,19 +98,11 @@ async def back_up(
     """Write a backup to the new folder `out` and return its manifest.
 
     `objects`: where bodies outside of Postgres are. Raises ArenaError V2021 when the server is away, V2023 without a
-    schema, V2026 where it can't be used, V2027 when `out` exists, V2028 and V2029 for the object store.
+    schema, V2026 where it can't be used, V2027 when `out` holds something, V2028 and V2029 for the object store.
     """
-    if out.exists():
-        raise ArenaError("V2027", f"{out} exists already")
-    making = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
-    making.mkdir(mode=0o700, parents=True)
-    try:
-        manifest = await _fill(making, owner_dsn, objects, progress)
-        move_into_place(making, out)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
-        raise
-    return manifest
+    with whole_folder(out) as making:
+        making.chmod(0o700)
+        return await _fill(making, owner_dsn, objects, progress)
 
 
 async def _fill(folder: Path, owner_dsn: str, objects: BodyObjects | None, progress: Progress) -> BackupManifest:

@@ -579,10 +579,10 @@ class PostgresStore:
 def _envelope(validator: str, row: Row) -> dict[str, Any]:
     return {
         "validator": validator,
-        "seq": row.seq,
-        "prev": row.prev.hex(),
-        "content_sha256": row.sha256.hex(),
-        "signature": row.signature.hex(),
+        "seq": row["seq"],  # by index: an attribute takes twice the time, and these are of each record
+        "prev": row["prev"].hex(),
+        "content_sha256": row["sha256"].hex(),
+        "signature": row["signature"].hex(),
     }
 
 

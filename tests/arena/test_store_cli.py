@@ -132,7 +132,7 @@ def test_a_backup_restored_into_a_new_folder_verifies_and_goes_on(node: Path, fr
     outside = bool(read_location(node).objects)
     assert "10 records and 3 bodies of 1 logs" in ok("backup", "--out", fresh / "b", "--state-dir", node)
     assert (fresh / "b").stat().st_mode & 0o777 == 0o700
-    assert not list(fresh.glob("*.partial"))
+    assert not list(fresh.glob(".b*"))
     assert is_running(node) is False
     assert "10 records" in ok("restore", fresh / "b", "--state-dir", fresh / "n")
     location = read_location(fresh / "n")
