@@ -239,11 +239,6 @@ class EmbeddedServer:
         return self._dsn(OWNER, self._passwords.owner)
 
     @property
-    def log(self) -> Path:
-        """The server's log file."""
-        return self._paths.log
-
-    @property
     def pid(self) -> int:
         """The postmaster's process id. Raises ArenaError V2020 when it is gone."""
         postmaster = _postmaster_of(self._paths.data)

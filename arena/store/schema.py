@@ -55,7 +55,23 @@ def provision_validator(owner_dsn: str, hotkey: str, password: str, *, is_rekeyi
 
     Raises ArenaError V2021 when the server is away, V2022 when this login may not create roles.
     """
-    return run_blocking(lambda: _provision(owner_dsn, hotkey, password, is_rekeying))
+    role, verifier = role_of(hotkey), scram_verifier(password, os.urandom(16))
+
+    async def provision() -> bool:
+        async with owner_transaction(owner_dsn) as connection:
+            await connection.execute(_LOCK)
+            is_known = await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role)
+            await run_script(connection, "bounds.sql")
+            is_keyed = is_rekeying or not is_known
+            if is_keyed:
+                verb, more = ("alter", "") if is_known else ("create", " login connection limit 64")
+                ddl = await connection.fetchval(_LOGIN, f"{verb} role %I password %L{more}", role, verifier)
+                await connection.execute(ddl)
+            await connection.execute(f'grant arena_validator to "{role}"')
+            await connection.execute(_NAME, role, hotkey)
+        return bool(is_keyed)
+
+    return run_blocking(provision)
 
 
 def role_of(hotkey: str) -> str:
@@ -97,21 +113,6 @@ async def lead_up(connection: asyncpg.Connection, wanted: str = SCHEMA_REVISION)
         await connection.execute("delete from arena.alembic_version")
         await connection.execute("insert into arena.alembic_version values ($1)", wanted)
     return before
-
-
-async def _provision(owner_dsn: str, hotkey: str, password: str, is_rekeying: bool) -> bool:
-    role, verifier = role_of(hotkey), scram_verifier(password, os.urandom(16))
-    async with owner_transaction(owner_dsn) as connection:
-        await connection.execute(_LOCK)
-        is_known = await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role)
-        await run_script(connection, "bounds.sql")
-        is_keyed = is_rekeying or not is_known
-        if is_keyed:
-            ddl = "alter role %I password %L" if is_known else "create role %I login password %L connection limit 64"
-            await connection.execute(await connection.fetchval(_LOGIN, ddl, role, verifier))
-        await connection.execute(f'grant arena_validator to "{role}"')
-        await connection.execute(_NAME, role, hotkey)
-    return bool(is_keyed)
 
 
 def scram_verifier(password: str, salt: bytes) -> str:

@@ -488,11 +488,8 @@ def read_products(path: Path) -> Iterator[Product]:
     V2027."""
     with coded(path, "V2027"), gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
-            yield _product_of(line, f"{path.name} line {number}")
-
-
-def _product_of(line: bytes, place: str) -> Product:
-    try:
-        return read_line(line).product
-    except ArenaError as error:
-        raise ArenaError(error.failure.code, f"{place}: {error.failure.detail}") from error
+            try:
+                document = read_line(line)
+            except ArenaError as error:
+                raise ArenaError(error.failure.code, f"{path.name} line {number}: {error.failure.detail}") from error
+            yield document.product
