@@ -113,8 +113,7 @@ class PostgresStore:
         schema is not the one this code needs, V2024 when another process holds the hotkey, V2026 where the
         server can't be used.
         """
-        with coded_errors(is_first=True):
-            pool = await open_pool(dsn)
+        pool = await open_pool(dsn)
         session = Session(pool)
         try:
             with coded_errors(is_first=True):
