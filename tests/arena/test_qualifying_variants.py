@@ -9,7 +9,7 @@ import json
 import re
 import types
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -147,7 +147,6 @@ def _entry(kind: str, problem: Problem, shelf: TitleIndex) -> list[list[tuple[st
 
 
 # -- what they gain
-#
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
 SUITE = load_shipped("s1")
 SEED = qualifying_seed("s1", f"{0:064x}", "0x" + "ab" * 32)
@@ -231,21 +230,35 @@ def variants(products: tuple[Product, ...]) -> list[Variant]:
     return [maker.variant(problem.problem_id, SEED) for problem in SUITE.problems]
 
 
-@pytest.fixture(autouse=True)
-def _sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(GUEST))
+@pytest.fixture(scope="module")
+def solved(ground: Ground, variants: list[Variant]) -> dict[str, tuple[int, int]]:
+    """Of each honest agent, how many problems of the suite and how many variants of them it solves."""
+    asked = [(one.problem, one.titles) for one in variants]
+    return {name: (ground.count(source, ON_SUITE), ground.count(source, asked)) for name, source in HONEST.items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sdk() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(GUEST))
+        yield
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("honest", HONEST)
 def test_a_table_of_the_suite_gains_on_the_suite_and_nothing_on_variants(
-    ground: Ground, shelf: TitleIndex, variants: list[Variant], kind: str, honest: str
+    ground: Ground,
+    shelf: TitleIndex,
+    variants: list[Variant],
+    solved: dict[str, tuple[int, int]],
+    kind: str,
+    honest: str,
 ) -> None:
     full, empty = (table_agent(kind, rows, shelf, HONEST[honest]) for rows in (SUITE.problems, ()))
-    gain_on_suite = ground.count(full, ON_SUITE) - ground.count(empty, ON_SUITE)
+    gain_on_suite = ground.count(full, ON_SUITE) - solved[honest][0]
     asked = [(one.problem, one.titles) for one in variants]
     assert gain_on_suite >= 5, "the control: a table that gains nothing on the suite would prove nothing"
-    assert ground.count(full, asked) <= ground.count(empty, asked)
+    assert ground.count(full, asked) <= solved[honest][1]
     if kind not in ("nearest query", "words to titles"):  # which may find another problem's entry
         for one in asked[:6]:
             assert ground.run(full, *one).body.events == ground.run(empty, *one).body.events
@@ -253,11 +266,10 @@ def test_a_table_of_the_suite_gains_on_the_suite_and_nothing_on_variants(
 
 @pytest.mark.parametrize(("honest", "least"), [("baseline", 0.3), ("subtask", 0.55)])
 def test_an_honest_agent_scores_on_variants_as_on_the_suite(
-    ground: Ground, variants: list[Variant], honest: str, least: float
+    solved: dict[str, tuple[int, int]], honest: str, least: float
 ) -> None:
     """Within what chance explains of 30 problems each; the figures over 600 are in `problems/README.md`."""
-    on_suite = ground.count(HONEST[honest], ON_SUITE) / len(ON_SUITE)
-    on_variants = ground.count(HONEST[honest], [(one.problem, one.titles) for one in variants]) / len(variants)
+    on_suite, on_variants = (count / len(ON_SUITE) for count in solved[honest])
     assert on_suite >= least
     assert abs(on_variants - on_suite) <= 0.25
 
