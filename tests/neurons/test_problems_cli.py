@@ -20,7 +20,7 @@ from neurons.cli.bank import app
 from problems.formats import read_problems
 from problems.titles import reward_titles
 from tests.problems.stand import make_catalogue
-from tests.problems.test_cases_cli import write_documents
+from tests.problems.test_suites import write_documents
 
 OPERATOR = keypair_signer("//Operator")
 KEY = ["--wallet.hotkey", "//Operator"]
