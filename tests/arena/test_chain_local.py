@@ -74,9 +74,8 @@ async def test_a_chain_keeps_the_rules_and_the_owner_it_was_made_with(tmp_path: 
     chain = LocalSubtensor(path, now_ms=Clock(), rules=LocalRules(tempo=20))
     await chain.register(ALICE)
     for arguments in ({"netuid": 16}, {"rules": LocalRules(tempo=21)}):
-        with pytest.raises(ArenaError) as caught:
+        with pytest.raises(ArenaError, match="V2030"):
             LocalSubtensor(path, now_ms=Clock(), **arguments)
-        assert caught.value.failure.code == "V2030"
     again = LocalSubtensor(path, now_ms=Clock(), owner=EVE.hotkey)
     assert again.rules.tempo == 20 and (await again.metagraph()).uid_of(ALICE.hotkey) == 0
 
@@ -101,22 +100,19 @@ async def test_uids_go_to_the_lowest_free_and_uid_0_to_the_owner(tmp_path: Path)
 async def test_a_broken_file_is_an_unreachable_chain(tmp_path: Path) -> None:
     path = tmp_path / "chain.sqlite"
     path.write_bytes(b"not a database, and longer than a header" * 10)
-    with pytest.raises(ArenaError) as caught:
+    with pytest.raises(ArenaError, match="U3030"):
         _open(path, Clock())
-    assert caught.value.failure.code == "U3030"
 
 
 async def test_a_write_that_was_answered_survives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "chain.sqlite"
     writer = _writer(path, "//Alice", 100_000)
-    assert writer.stdout is not None
     answered = [int(writer.stdout.readline()) for _ in range(10)][-1]
     writer.send_signal(signal.SIGKILL)
     answered = max([answered, *(int(line) for line in await asyncio.to_thread(writer.stdout.readlines))])
     writer.wait(10)
     chain = LocalSubtensor(path, now_ms=lambda: time.time_ns() // 1_000_000)
     last = await chain.commitment(ALICE.hotkey)
-    assert last is not None
     assert int(last.sha256, 16) in (answered, answered + 1)
     assert (await chain.commit(ALICE, "ff" * 32)).status == "ok"
 

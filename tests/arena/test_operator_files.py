@@ -106,7 +106,6 @@ async def test_a_file_that_was_damaged_here_is_fetched_again(tmp_path: Path) -> 
     peers.services = {owner.hotkey: owner.desk}
     assert (await puller(reader, peers).turn([peer])).is_whole
     whole = reader.releases.whole()
-    assert whole is not None
     reader.releases.path_of(whole.release.files[0]).write_bytes(b"damaged")
     with pytest.raises(ArenaError, match="V2064"):
         reader.releases.content(whole.release.files[0])

@@ -284,7 +284,6 @@ def test_the_end_of_the_cap_is_a_score_of_zero_with_a_reason_of_its_own() -> Non
     body, attempts = play(
         gambler("moderation", "repeated", 9, is_early=False), Tape((False,) * STEPS), Terms(refuses=refuses, code=code)
     )
-    assert body is not None and body.failure is not None
     assert (body.stop, body.failure.code, attempts) == ("model_refused", "A1043", 3)
 
 
@@ -292,7 +291,6 @@ def test_a_restart_that_leaves_out_a_completion_ends_as_the_agents() -> None:
     refuses, code = HOWS["moderation"]
     varied = gambler("moderation", "varied", 1, is_early=False)
     body, _ = play(varied, Tape((False,) * STEPS + (True,) * STEPS), Terms(refuses=refuses, code=code))
-    assert body is not None and body.failure is not None
     assert (body.stop, body.failure.code, is_solved(body)) == ("diverged", "A1044", False)
 
 

@@ -163,7 +163,6 @@ def test_old_days_are_archived_and_a_backup_brings_them_back(fresh: Path) -> Non
 
     async def require_log(state_dir: Path) -> None:
         location = read_location(state_dir)
-        assert location is not None
         store = await PostgresStore.open(location.dsn, ALICE.hotkey, objects=open_objects(location.objects))
         report = await verify_store(store, verify)
         assert report.is_ok and report.kinds["evaluation"] == 4, report.defects

@@ -86,8 +86,6 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(kill: Kill, place: str, 
     acknowledged: set[int] = set()
     for _ in range(kills):
         with start_writer(state_dir, location) as writer:
-            assert writer.stdout is not None
-            assert writer.stderr is not None
             for _ in range(dice.randrange(1, 6)):
                 line = writer.stdout.readline()
                 assert line, writer.stderr.read()

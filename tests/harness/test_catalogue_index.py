@@ -160,7 +160,6 @@ def test_a_killed_build_leaves_no_index_and_the_next_one_clears_up(tmp_path: Pat
     source.write_bytes(b"".join(map(document_line, generate(900, 2))))
     command = [sys.executable, "-c", BUILD_SLOWLY, str(source), str(tmp_path / "index")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
-        assert process.stdout is not None
         for line in process.stdout:
             if line == "analyse\n":
                 break

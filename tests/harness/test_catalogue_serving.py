@@ -136,7 +136,6 @@ def serving(index: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], i
     command = [sys.executable, "-m", "neurons.cli.app", "catalogue", "serve", str(index), "--port", "0", *flags]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         try:
-            assert server.stdout is not None
             line = server.stdout.readline()
             found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
             assert found, server.stderr.read() if server.stderr else line

@@ -170,9 +170,8 @@ def agent_main(p):
         def fail(method, params):
             raise ArenaError("U3010", "catalogue down")
 
-        with pytest.raises(ArenaError) as caught:
+        with pytest.raises(ArenaError, match="U3010"):
             run(CALLING, CallHost(fail), level)
-        assert caught.value.failure.code == "U3010"
 
     def test_sets_are_ordered_alike_in_every_run(self, level):
         source = "def agent_main(p): return list({str(i) for i in range(50)})"

@@ -98,7 +98,6 @@ def test_killing_the_host_leaves_no_guest_behind_and_the_next_start_sweeps_its_f
     folder = state_dir() if level == "bubblewrap" else open_state_dir()
     command = [sys.executable, "-c", HOST, str(folder), level, DAEMON]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as host:
-        assert host.stdout is not None
         assert any("started" in line for line in host.stdout)
         guests = {pid: started_at(pid) for pid in descendants(host.pid)[1:]}
         assert len(guests) >= 3  # what starts the guest, the agent, its daemon
@@ -145,9 +144,8 @@ def agent_main(p):
             os.kill(newborn(before)[0], signal.SIGKILL)
             return {"result": "1", "failure": None}
 
-        with pytest.raises(ArenaError) as caught:
+        with pytest.raises(ArenaError, match="V2002"):
             run(DAEMON, CallHost(kill_warden), best_landlock())
-        assert caught.value.failure.code == "V2002"
         left = guests_left()
         for pid in left:
             os.kill(pid, signal.SIGKILL)

@@ -31,7 +31,6 @@ def test_cpu_time_of_a_tree_counts_processes_that_have_ended():
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as top:
-        assert top.stdout is not None and top.stdin is not None
         top.stdout.readline()
         assert TreeCpu(top.pid).read_s() >= 0.4
         top.stdin.close()
@@ -43,7 +42,6 @@ def test_children_are_the_same_where_the_kernel_lists_none(monkeypatch):
         monkeypatch.setattr(processes, "_children_listed", None)
         monkeypatch.setattr(processes.Path, "exists", lambda path: path.name != "children")
         assert child.pid in listed and sorted(processes.descendants(os.getpid())) == sorted(listed)
-        assert child.stdin is not None
         child.stdin.close()
 
 
@@ -103,7 +101,6 @@ def test_the_own_group_is_found_in_every_layout(membership, mounts, expected, tm
 )  # fmt: skip
 def test_the_memory_of_the_own_group_is_known_when_it_is_limited(name, text, expected, tmp_path):
     found = groups_of(tmp_path, *((V2, V2_MOUNTS) if name == "memory.max" else (V1, V1_MOUNTS)))
-    assert found is not None
     found.memory.mkdir(parents=True)
     (found.memory / name).write_text(text)
     assert found.memory_limit_bytes() == expected
@@ -135,14 +132,12 @@ def test_a_real_group_holds_a_process_and_is_gone_afterwards():
         pytest.skip(f"no writable cgroup: {found}")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         with open_group(found, EpisodeLimits(memory_bytes=64 << 20, processes=8)) as group:
-            assert group is not None
             group.add(child.pid)
             own = found.memory.glob(f"arena-jail-{os.getpid()}-*")
             (directory,) = (one for one in own if str(child.pid) in (one / "cgroup.procs").read_text().split())
             assert (found.pids / directory.name / "pids.max").read_text() == "8\n"
             assert not group.was_out_of_memory()
             assert group.cpu is None or group.cpu_time_s() >= 0
-            assert child.stdin is not None
             child.stdin.close()
             child.wait()
         assert not directory.exists()

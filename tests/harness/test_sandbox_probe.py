@@ -132,17 +132,15 @@ def test_a_guest_that_reports_nothing_fails_the_self_test(source, why):
 
 
 def test_a_level_nobody_knows_is_a_wrong_setting():
-    with pytest.raises(ArenaError) as caught:
+    with pytest.raises(ArenaError, match="V2030"):
         open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="none")
-    assert caught.value.failure.code == "V2030"
 
 
 def test_the_reference_level_runs_what_ships_and_refuses_everything_else():
     shipped = reference_sandbox(TRIVIAL)
     assert run(TRIVIAL, sandbox=shipped).claim == "1"
-    with pytest.raises(ArenaError) as caught:
+    with pytest.raises(ArenaError, match="V2001"):
         run(TRIVIAL + " ", sandbox=shipped)
-    assert caught.value.failure.code == "V2001"
 
 
 SCRIPT = """

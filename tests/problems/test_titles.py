@@ -167,14 +167,12 @@ def test_a_problem_of_free_prose_with_titles_alone_has_a_variant() -> None:
 
 
 def test_an_unknown_problem_and_a_catalogue_too_small_are_the_problems_fault() -> None:
-    with pytest.raises(ArenaError) as unknown:
+    with pytest.raises(ArenaError, match="P4006"):
         _maker().variant("p_nobody", "s")
-    assert unknown.value.failure.code == "P4006"
     answers: set[str] = set().union(*map(answers_of, _suite()))
     nothing_else = [product for product in _products() if product.product_id in answers]
-    with pytest.raises(ArenaError) as too_small:
+    with pytest.raises(ArenaError, match="P4013"):
         VariantMaker(_suite(), nothing_else).variant(_suite()[0].problem_id, "s")
-    assert too_small.value.failure.code == "P4013"
 
 
 def test_draws_that_resemble_an_answer_of_the_suite_are_given_up() -> None:

@@ -90,7 +90,6 @@ class Grounds:
 
     def _told(self) -> bytes:
         """What the victim wrote: asked by a signal of ours, which it answers after every earlier one."""
-        assert self._victim.stdout is not None
         stream, told = self._victim.stdout.fileno(), b""
         self._victim.send_signal(signal.SIGUSR2)
         while b"?" not in told and select.select([stream], [], [], 5)[0]:
@@ -132,7 +131,6 @@ class Grounds:
         command = [sys.executable, "-c", _VICTIM]
         victim = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/")
         stack.callback(_end, victim)
-        assert victim.stdout is not None
         address = int(victim.stdout.readline())
         os.set_blocking(victim.stdout.fileno(), False)
         return victim, address

@@ -113,7 +113,6 @@ class Stages:
         )
         if join is not None:
             join(process.pid)
-        assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
         return process

@@ -98,7 +98,6 @@ def test_tokens_of_the_environment_get_nothing(turn_weight: float) -> None:
     ]
     rows = credited(group, teacher, turn_weight)
     for rollout, row in zip((line.rollout for line in group), rows, strict=True):
-        assert rollout is not None
         assert len(row) == len(rollout.completion_ids)
         assert all(value == 0 for value, bit in zip(row, rollout.mask, strict=True) if not bit)
     assert not any(rows[2])  # a fault of ours teaches nothing

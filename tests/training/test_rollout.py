@@ -62,7 +62,6 @@ def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_sa
     )
     evaluation = run_job(stock, job, sampler)
     rollout = read_rollout(evaluation)
-    assert rollout is not None
     whole = rollout.prompt_ids + rollout.completion_ids
     for before, after in zip(sampler.prompts, sampler.prompts[1:], strict=False):
         assert after[: len(before)] == before and whole[: len(after)] == after
@@ -110,9 +109,8 @@ def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:
         def call(self, method: str, params: object) -> object:
             raise AssertionError(method)
 
-    with pytest.raises(ArenaError) as refused:
+    with pytest.raises(ArenaError, match="V2001"):
         sandbox.run(guest, Nobody())  # type: ignore[arg-type]
-    assert refused.value.failure.code == "V2001"
 
 
 def test_rows_of_episodes_are_what_was_sampled_where_it_fits_and_its_mask_holds(stock: Stock) -> None:
