@@ -46,6 +46,7 @@ PRICES = {name: TokenPrice(prompt_micro_usd=1_000_000, completion_micro_usd=1_00
 RULES = OracleRules()
 ONCE = msgspec.structs.replace(DEMO, inference=msgspec.structs.replace(DEMO.inference, attempts=1))
 
+Judged = tuple[list[TrialVerdict], OracleReport]
 Fault = Callable[[int, dict[str, object]], ArenaError | None]  # what a call meets, by its number and request
 
 
@@ -83,9 +84,7 @@ def traces(market: Path) -> list[Trace]:
     return [row for row in read_traces(open_export(market / "export", verify)) if isinstance(row, Trace)]
 
 
-def run(
-    traces: list[Trace], catalogue: Catalogue, folder: Path, upstream: ScriptedModels
-) -> tuple[list[TrialVerdict], OracleReport]:
+def run(traces: list[Trace], catalogue: Catalogue, folder: Path, upstream: ScriptedModels) -> Judged:
     asker = Asker(upstream, folder, PRICES, sleep=lambda _: None)
     titles = LexicalTitles()
     oracle = Oracle(rules=RULES, roles=ROLES, policy=ONCE, catalogue=catalogue, titles=titles, asker=asker)
@@ -94,16 +93,13 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def whole(traces: list[Trace], catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> list[TrialVerdict]:
+def whole(traces: list[Trace], catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> Judged:
     """The fates with an endpoint that does nothing wrong."""
-    return run(traces, catalogue, tmp_path_factory.mktemp("whole"), Faulty())[0]
+    return run(traces, catalogue, tmp_path_factory.mktemp("whole"), Faulty())
 
 
-def test_every_trace_has_one_fate_and_an_accepted_one_has_all_it_needs(
-    traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path
-) -> None:
-    found, counted = run(traces, catalogue, tmp_path, ScriptedModels())
-    assert found == whole
+def test_every_trace_has_one_fate_and_an_accepted_one_has_all_it_needs(traces: list[Trace], whole: Judged) -> None:
+    found, counted = whole
     assert [one.trace_id for one in found] == [trace.trace_id for trace in traces]
     assert tuple(fate for fate, _ in counted.fates) == FATES
     assert sum(count for _, count in counted.fates) == counted.traces == len(traces)
@@ -137,13 +133,13 @@ def test_a_model_that_does_not_deliver_stops_its_trace_and_not_the_run(
 
 @pytest.mark.parametrize(("code", "detail"), [("U3002", "Request timed out."), ("A1040", "HTTP 400: too long")])
 def test_an_endpoint_s_fault_in_a_trial_is_no_failed_trial_and_the_next_run_draws_it_anew(
-    traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path, code: str, detail: str
+    traces: list[Trace], catalogue: Catalogue, whole: Judged, tmp_path: Path, code: str, detail: str
 ) -> None:
     def in_second_draw(number: int, asked: dict[str, object]) -> ArenaError | None:
         return ArenaError(code, detail) if asked["model"] == ROLES.student and asked["seed"] == 1 else None
 
-    tried = [place for place, one in enumerate(whole) if one.student_successes is not None][:2]
-    some, expected = [traces[place] for place in tried], [whole[place] for place in tried]
+    tried = [place for place, one in enumerate(whole[0]) if one.student_successes is not None][:2]
+    some, expected = [traces[place] for place in tried], [whole[0][place] for place in tried]
     found, counted = run(some, catalogue, tmp_path, Faulty(in_second_draw))
     for one, told in zip(found, expected, strict=True):
         assert (one.fate, one.code) == ("not_answered", code) and detail in one.detail
