@@ -26,7 +26,6 @@ ROUND_1 = BeaconRound(network=QUICKNET, round=1, signature=ROUND_1_SIGNATURE)
 # A point of the curve that is no multiple of the generator, added to the signature: the pairing alone would accept it.
 OUTSIDE_SUBGROUP = "863d12e79b9c72f4c20ced4de22378331d10d7017180642ce39ad99f2a9bd20a0907f939f8c26f7c1556116f4e0cc1ee"
 
-LOCAL_ROUND_7 = "c8b1d7c7fe1438dd"  # sha256 of the local twin's seventh signature, first 16 digits
 AFTER_GENESIS_MS = QUICKNET_GENESIS_MS + 60_000
 
 

@@ -17,7 +17,6 @@ LAMP: Call = ("find_product", {"q": "red reading lamp"})
 CHEAP: Call = ("find_product", {"q": "reading lamp", "price": "0-1500"})
 PICK: Call = ("recommend_product", {"product_ids": "4410020078"})
 VIEW: Call = ("view_product_information", {"product_ids": "4410020078"})
-TITLE: Call = ("find_product", {"q": HITS[0]["title"]})
 LONG_TITLE = "Adjustable Clip On Reading Lamp With Metal Base And Long Gooseneck Arm (Red)"
 TITLED: Call = ("find_product", {"q": LONG_TITLE})
 
