@@ -92,7 +92,7 @@ def test_a_pid_file_that_names_an_unrelated_process_does_not_stop_a_start(state_
 
 
 def test_a_server_that_will_not_start_is_a_coded_failure_that_names_the_log(state_dir: Path) -> None:
-    start_embedded(state_dir).stop()
+    start_new(state_dir).stop()
     home = (state_dir / "postgres").resolve()
     (home / "data" / "postgresql.auto.conf").write_text("shared_buffers = nonsense\n")
     with pytest.raises(ArenaError, match=r"V2020.*server\.log.*nonsense|V2020.*server\.log.*FATAL"):
