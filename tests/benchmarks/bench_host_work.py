@@ -39,7 +39,7 @@ from problems.model import Problem, Product
 from problems.synthesis import synthesize
 from tests.benchmarks.row import Row
 from tests.harness.catalogue_stand import index_of
-from tests.harness.episode_stand import reply
+from tests.harness.episode_stand import Answering, reply
 from tests.harness.hostile_inputs import hostile_calls, hostile_requests
 
 DOCUMENTS, MILLIONS, ROUNDS = 20_000, 2_700_000, 3
@@ -131,7 +131,7 @@ def _worst_row(kind: str, inputs: dict[str, Any], read: Callable[[dict[str, Any]
     for why, method, params in read(inputs):
         times = []
         for _ in range(ROUNDS):
-            gateway = Gateway(rules, [_Answering()], toolbox.schemas, LIMITS)
+            gateway = Gateway(rules, [Answering()], toolbox.schemas, LIMITS)
             host = Recorder(toolbox, gateway, LIMITS, reader, shown_bytes, "a red lamp")
             started = time.process_time()
             with contextlib.suppress(GuestCallError, EpisodeOver):  # refused: counted like everything else
@@ -139,16 +139,6 @@ def _worst_row(kind: str, inputs: dict[str, Any], read: Callable[[dict[str, Any]
             times.append((time.process_time() - started) / host.work.spent)
         worst, what = max((worst, what), (min(times) * 1e9, why))
     return _row(f"host work, worst {kind}: {what}", worst, "ns/unit")
-
-
-class _Answering:
-    name = "stand"
-
-    def complete(self, request: str) -> ModelReply:
-        return reply(content="ok")
-
-    def probe(self) -> bool:
-        return True
 
 
 def _posting_row() -> Row:

@@ -14,30 +14,18 @@ from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
-from harness.inference.port import InferenceRules, ModelReply
+from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.session import Recorder
 from harness.tools.registry import PROFILES, Toolbox
 from tests.harness.catalogue_stand import index_of
-from tests.harness.episode_stand import reply
+from tests.harness.episode_stand import Answering
 from tests.harness.hostile_inputs import hostile_calls, hostile_requests
 
 PRODUCTS = list(generate(2_000, 7))
 CALLS = hostile_calls(PRODUCTS)
 LIMIT = POLICIES["paper"].limits.host_work
-
-
-class Answering:
-    """An upstream that says ok."""
-
-    name = "stand"
-
-    def complete(self, request: str) -> ModelReply:
-        return reply(content="ok")
-
-    def probe(self) -> bool:
-        return True
 
 
 @pytest.fixture(scope="module")
