@@ -119,11 +119,12 @@ class WeightRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbargoRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Source and traces of a race stay sealed until the next weekday at this local minute after its settlement
+    """Source and traces of a race stay sealed until this local minute of the next weekday, or day, after its settlement
     (`arena.visibility`). A race with `closes_after_ms` keeps no calendar and has no embargo."""
 
     timezone: str = "America/Los_Angeles"
     opens_at_minute: int = 720
+    is_weekday_only: bool = True
 
 
 class GuestRules(msgspec.Struct, frozen=True, kw_only=True):

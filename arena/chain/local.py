@@ -33,6 +33,7 @@ from arena.chain.port import (
     Commitment,
     Metagraph,
     Neuron,
+    Renew,
     Signer,
     endpoint_refusal,
     hash_refusal,
@@ -205,7 +206,9 @@ class Twin(abc.ABC):
         """Say where the hotkey answers. `failed` for what is not `http://<ip>:<port>`."""
         return await self._send("publish", signer, endpoint=endpoint)
 
-    async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
+    async def set_weights(
+        self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...], *, renew: Renew | None = None
+    ) -> ChainResult:
         """Set a vector whose maximum is 65535. Refused: unknown uid, no permit, rate limit, malformed vector."""
         return await self._send("set_weights", signer, uids=uids, weights_u16=weights_u16)
 

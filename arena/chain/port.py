@@ -7,7 +7,7 @@ clock of draws.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -80,6 +80,10 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
+Vector = tuple[tuple[int, ...], tuple[int, ...]]  # uids and their u16 weights
+Renew = Callable[[], Awaitable[Vector]]
+
+
 class Subtensor(Protocol):
     """The chain as this software needs it.
 
@@ -136,7 +140,11 @@ class Subtensor(Protocol):
 
     async def register(self, signer: Signer) -> ChainResult: ...
 
-    async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult: ...
+    async def set_weights(
+        self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...], *, renew: Renew | None = None
+    ) -> ChainResult:
+        """Set weights. `renew` says them anew where the hotkey had to wait for its turn as a sender."""
+        ...
 
     async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
         """(uid, u16) pairs last set by a validator, by uid."""

@@ -25,6 +25,7 @@ from arena.chain.port import (
     Commitment,
     Metagraph,
     Neuron,
+    Renew,
     Signer,
     endpoint_refusal,
     format_endpoint,
@@ -95,6 +96,7 @@ class BittensorSubtensor:
         self._make_client = make_client
         self._client: bittensor.Client | None = None  # which all reads share
         self._opening = asyncio.Lock()
+        self._weighing = 0  # calls that set weights: everything else of the hotkey gives way to them
         self._times = BlockTimes(self._time_of)
 
     async def close(self) -> None:
@@ -244,7 +246,9 @@ class BittensorSubtensor:
 
         return await self._send(signer, prepare)
 
-    async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
+    async def set_weights(
+        self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...], *, renew: Renew | None = None
+    ) -> ChainResult:
         """Set weights, in the clear or sealed, as the subnet demands; `detail` names the reveal round when sealed."""
         if refusal := weights_refusal(uids, weights_u16):
             return ChainResult(status="failed", block=await self.block(), detail=refusal)
@@ -252,6 +256,7 @@ class BittensorSubtensor:
         async def prepare(client: bittensor.Client) -> Prepared:
             from bittensor import ChainError, ErrorCode, SetWeights
 
+            uids, weights_u16 = await renew() if renew else vector
             uid = await self._demand_registered(client, signer)
             limit, wanted = await asyncio.gather(
                 client.query(("SubtensorModule", "MaxWeightsLimit"), [self.netuid]),
@@ -273,7 +278,12 @@ class BittensorSubtensor:
             plan = await client.plan(intent, SdkSigner(signer))
             return Prepared(plan.call, plan.extras)
 
-        return await self._send(signer, prepare)
+        vector = uids, weights_u16
+        self._weighing += 1
+        try:
+            return await self._send(signer, prepare, is_first=True)
+        finally:
+            self._weighing -= 1
 
     # -- connection
     async def _open(self) -> bittensor.Client:
@@ -343,17 +353,19 @@ class BittensorSubtensor:
         async with self._connected() as client:
             return int(await client.query(("Timestamp", "Now"), block=block))
 
-    async def _send(self, signer: Signer, prepare: Callable[[bittensor.Client], Awaitable[Prepared]]) -> ChainResult:
+    async def _send(
+        self, signer: Signer, prepare: Callable[[bittensor.Client], Awaitable[Prepared]], *, is_first: bool = False
+    ) -> ChainResult:
         """The outcome of an extrinsic. One that was signed for the runtime before an upgrade is signed anew, over
         another connection and after the upgrade's block."""
-        result = await self._send_once(signer, prepare)
+        result = await self._send_once(signer, prepare, is_first)
         if _BAD_PROOF not in result.detail.lower():
             return result
         await asyncio.sleep(UPGRADE_S)
-        return await self._send_once(signer, prepare)
+        return await self._send_once(signer, prepare, is_first)
 
     async def _send_once(
-        self, signer: Signer, prepare: Callable[[bittensor.Client], Awaitable[Prepared]]
+        self, signer: Signer, prepare: Callable[[bittensor.Client], Awaitable[Prepared]], is_first: bool
     ) -> ChainResult:
         from bittensor.result import ChainError
 
@@ -363,10 +375,11 @@ class BittensorSubtensor:
 
         async with self._connected() as client:
             genesis = await _hash_of(client, 0)
-        sender = self._proxy or signer
+        sender, wait_s = self._proxy or signer, 2 * self._timeout_s
+        gives_way = (lambda: False) if is_first else (lambda: self._weighing > 0)
         try:
             async with (
-                turn_of(genesis, sender.hotkey, folder=self._lock_folder, wait_s=2 * self._timeout_s),
+                turn_of(genesis, sender.hotkey, folder=self._lock_folder, wait_s=wait_s, gives_way=gives_way),
                 self._connected(timeout_s=self._timeout_s, is_own=True) as client,  # no failed read may close it
             ):
                 try:

@@ -21,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from arena.chain.keys import public_key
 from arena.chain.port import ChainResult, Signer
 from foundation.codes import HOTKEY_IN_USE
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _POLL_S = 0.05
+_LONG_S = 10.0  # about a block
 _BLOCKS_SEARCHED_MAX = 64  # an extrinsic's own lifetime: it can't land after so many blocks
 # "Invalid": the pool took it, and then another extrinsic of the same nonce went into the block
 _TAKEN_NONCE = frozenset({"Stale", "PriorityTooLow", "Usurped", "AlreadyImported", "Invalid"})
@@ -69,18 +72,25 @@ async def by_proxy(client: bittensor.Client, hotkey: str, prepared: Prepared) ->
 
 
 @asynccontextmanager
-async def turn_of(genesis: str, hotkey: str, *, folder: Path, wait_s: float) -> AsyncIterator[None]:
+async def turn_of(
+    genesis: str, hotkey: str, *, folder: Path, wait_s: float, gives_way: Callable[[], bool] = lambda: False
+) -> AsyncIterator[None]:
     """Hold the one place that a hotkey has as a sender on a chain, among all processes, threads and tasks of this user.
+    `gives_way`: whether somebody else goes first now.
 
     Raises TurnTakenError after `wait_s` seconds, and where no lock file can be made.
     """
     handle = _open_lock(folder, f"{genesis.removeprefix('0x')[:16]}-{hotkey}.lock")
     try:
-        deadline = asyncio.get_running_loop().time() + wait_s
-        while not _is_taken(handle):
-            if asyncio.get_running_loop().time() >= deadline:
-                raise TurnTakenError(f"another process has been sending for {hotkey} for {wait_s:.0f} s")
+        now_s = asyncio.get_running_loop().time
+        since_s = now_s()
+        while gives_way() or not _is_taken(handle):
+            if now_s() >= since_s + wait_s:
+                raise TurnTakenError(f"another extrinsic of {hotkey} has been on its way for {wait_s:.0f} s")
             await asyncio.sleep(_POLL_S)
+        if (waited_s := now_s() - since_s) > _LONG_S:
+            text = f"an extrinsic waited {waited_s:.0f} s for an earlier one of this hotkey"
+            structlog.get_logger().warning("sender waited", hotkey=hotkey, seconds=round(waited_s), text=text)
         yield
     finally:
         os.close(handle)

@@ -139,8 +139,8 @@ def _period_ms(closes_after_ms: int, rules: RaceRules) -> int:
 
 
 def embargo_ends_ms(promoted_ms: int, rules: EmbargoRules) -> int:
-    """When the source of a winner promoted at `promoted_ms` opens: the next Monday-to-Friday minute strictly later."""
-    return _next_local(promoted_ms, rules.opens_at_minute, rules.timezone, is_weekday_only=True)
+    """When the source of a winner promoted at `promoted_ms` opens: the next such minute strictly later."""
+    return _next_local(promoted_ms, rules.opens_at_minute, rules.timezone, is_weekday_only=rules.is_weekday_only)
 
 
 def _next_local(after_ms: int, minute: int, zone_name: str, *, is_weekday_only: bool) -> int:
@@ -156,7 +156,7 @@ def _next_local(after_ms: int, minute: int, zone_name: str, *, is_weekday_only: 
 
 
 def opening_ms(closes_ms: int, policy: Policy) -> int:
-    """When source and traces of a race that closes then open: the next weekday at the policy's hour, strictly later
+    """When source and traces of a race that closes then open: at the policy's next hour for it, strictly later
     than the settlement. Races without a calendar (`closes_after_ms`) have no embargo: when they are settled."""
     settled_ms = timeline(closes_ms, policy.race).countersign_ms
     return settled_ms if policy.race.closes_after_ms is not None else embargo_ends_ms(settled_ms, policy.embargo)

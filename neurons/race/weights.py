@@ -1,14 +1,15 @@
 """The weights loop: keeps the weights of the latest settled race set on chain, whatever races do meanwhile.
 
 Every try is kept as a result row, and the time of the next one follows from these rows alone, so a restart
-neither skips nor repeats one. The vector is computed for the subnet as it is at the try. While the chain does not grow
-none is set, because the state of the subnet is unknown.
+neither skips nor repeats one. The vector is computed for the subnet as it is at the try, and again once the hotkey's
+turn as a sender has come. While the chain does not grow none is set, because the state of the subnet is unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from arena.chain.port import Metagraph, Vector
 from arena.race.machine import paid_race, vector_at
 from arena.race.weights import next_try_block
 from arena.records.port import WeightsResult
@@ -29,6 +30,7 @@ class WeightsLoop:
         """`is_stale`: whether the newest block stands still (`neurons.loops.watches`)."""
         self._node, self._clock, self._is_stale = node, clock, is_stale
         self._tempo: int | None = None
+        self._paid: tuple[str, Metagraph, Vector]  # the race whose vector was made last, and for which subnet
 
     async def turn(self) -> WeightsResult | None:
         """Set the weights if a try is due; its result, or None.
@@ -47,15 +49,14 @@ class WeightsLoop:
             return None
         if self._is_stale():
             raise ArenaError("U3034", f"weights of {state.race_id} wait for a block after {block}")
-        metagraph = await node.chain.metagraph()
-        self._tempo = metagraph.tempo
-        vector = vector_at(state, metagraph)
-        answer = await node.chain.set_weights(node.signer, vector.uids, vector.weights)
+        vector = await self._renew()
+        answer = await node.chain.set_weights(node.signer, *vector, renew=self._renew)
+        race_id, metagraph, (uids, weights_u16) = self._paid
         result = WeightsResult(
-            race_id=state.race_id,
+            race_id=race_id,
             block=answer.block,
-            uids=vector.uids,
-            weights_u16=vector.weights,
+            uids=uids,
+            weights_u16=weights_u16,
             status=answer.status,
             detail=answer.detail,
         )
@@ -65,10 +66,18 @@ class WeightsLoop:
         names = {each.subject.miner_hotkey: each.name for each in await node.store.submissions()}
         log(
             "weights",
-            race=state.race_id,
+            race=race_id,
             status=result.status,
             block=result.block,
             detail=result.detail,
             text=weights_sentence(result, hotkeys, names),
         )
         return result
+
+    async def _renew(self) -> Vector:
+        """The vector of the race that is paid now, for the subnet as it is now."""
+        state, metagraph = paid_race(await self._clock.states()), await self._node.chain.metagraph()
+        assert state is not None, "a settled race stays"
+        made = vector_at(state, metagraph)
+        self._tempo, self._paid = metagraph.tempo, (state.race_id, metagraph, (made.uids, made.weights))
+        return self._paid[2]

@@ -93,6 +93,7 @@ class FakeNode:
         self.is_overtaken = False  # another machine of the next sender's hotkey is faster by one extrinsic
         self.nonce_refusals = 0
         self.is_handed_in_twice = False  # the next extrinsic lands, and its second copy is what gets the answer
+        self.swallowed = 0  # how many extrinsics are taken and never included
         self.extrinsics: list[dict[str, Any]] = []
         self.proxies: set[tuple[str, str]] = set()  # (who may sign, for whom)
         self._forks: dict[int, int] = {}  # how often a height was replaced
@@ -253,6 +254,9 @@ class FakeNode:
             is_of_old_runtime, self.bad_proofs = self.bad_proofs > 0, max(0, self.bad_proofs - 1)
             if is_of_old_runtime or not self._is_signed(decoded):
                 return {**head, "error": {"code": 1010, "message": "Invalid Transaction", "data": BAD_PROOF}}, []
+            if self.swallowed:
+                self.swallowed -= 1
+                return {**head, "result": "never"}, []
             if refusal := self._pool_refusal(decoded):
                 return {**head, "error": refusal}, []
             subscription, notices = self._submit_and_watch(parameters[0], decoded)
