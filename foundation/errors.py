@@ -84,10 +84,10 @@ def render(entry: ErrorCode, detail: str = "", fix: str = "") -> str:
     """The text shown everywhere: `error[CODE]: what happened, with the value; what to do`.
 
     One line where it is short, else what to do stands on the next. Whose failure it is and what
-    it costs is in `arena explain CODE`.
+    it costs is in `arena explain CODE`. It may quote what others wrote, and drives no terminal.
     """
     happened = detail if fix else ": ".join(filter(None, (entry.title, detail)))
-    happened = f"error[{entry.code}]: {happened}"
+    happened = f"error[{entry.code}]: {printable(happened)}"
     to_do = fix or entry.remedy
     whole = f"{happened}; {to_do}"
     return whole if len(whole) <= _LINE and "\n" not in detail else f"{happened};\n  {to_do}"

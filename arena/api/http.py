@@ -255,16 +255,15 @@ class Server:
         app: ASGIApp,
         listener: socket.socket,
         connections: Connections,
-        explain: Callable[[str], bytes] | None = None,
     ) -> None:
-        """`explain`: what a client reads that was dropped before it had made a request."""
         self.address, self._listener = address_of(listener), listener
         self._config = uvicorn.Config(
             app,
-            http=functools.partial(GuardedProtocol, connections=connections, explain=explain),  # type: ignore[arg-type]
+            http=functools.partial(GuardedProtocol, connections=connections, explain=_explain_dropped),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",  # a malformed request is the client's
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -283,6 +282,13 @@ class Server:
                 self.closing.set()
             server.should_exit = True
             await serving
+
+
+def _explain_dropped(status: str) -> bytes:
+    """What a client reads whose connection is dropped with this status before it has made a request."""
+    number, _, words = status.partition(" ")
+    code = {"408": "V2203", "431": "V2202"}.get(number, TAIL_BAD_REQUEST)
+    return msgspec.json.encode(refused(ArenaError(code, words.lower()), int(number)))
 
 
 async def read_body(request: Request, most_bytes: int, within_s: float) -> bytes:

@@ -21,8 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from arena.chain.keys import public_key
 from arena.chain.port import ChainResult, Signer
 from foundation.codes import HOTKEY_IN_USE
@@ -89,6 +87,8 @@ async def turn_of(
                 raise TurnTakenError(f"another extrinsic of {hotkey} has been on its way for {wait_s:.0f} s")
             await asyncio.sleep(_POLL_S)
         if (waited_s := now_s() - since_s) > _LONG_S:
+            import structlog  # commands that send nothing come here, too
+
             text = f"an extrinsic waited {waited_s:.0f} s for an earlier one of this hotkey"
             structlog.get_logger().warning("sender waited", hotkey=hotkey, seconds=round(waited_s), text=text)
         yield

@@ -21,7 +21,7 @@ from fastapi import FastAPI, Path, Request
 from starlette.responses import Response
 
 from arena.api.board import Board, RaceView
-from arena.api.http import AgentFileError, add_refusals, discard_body, json_response, make_app, read_body, refused
+from arena.api.http import AgentFileError, add_refusals, discard_body, json_response, make_app, read_body
 from arena.api.rows import AgentRace, RaceRow, agent_races, race_row
 from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
@@ -363,13 +363,6 @@ def form_document(names: tuple[str, ...]) -> dict[str, Any]:
     parts = {name: {"type": "string"} for name in names} | {"file": {"type": "string", "format": "binary"}}
     schema = {"type": "object", "required": list(names), "properties": parts, "additionalProperties": False}
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
-
-
-def explain_dropped(status: str) -> bytes:
-    """What a client reads whose connection was dropped before it made a request: "408 ..." or "431 ..."."""
-    number, _, words = status.partition(" ")
-    code = "V2203" if number == "408" else "V2202"
-    return msgspec.json.encode(refused(ArenaError(code, words.lower()), int(number)))
 
 
 class DoorRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ _OF_PROBLEM: frozenset[Thing] = frozenset({"problem", "outcome", "trace", "verdi
 _WINNERS_ALONE: frozenset[Thing] = frozenset({"source", "gate_finding"})  # those of losers are never published
 _WAITS: dict[Moment, str] = {
     "settled": "sealed until the race is settled and released; counts alone are public before",
-    "published": "under embargo until the next weekday at the policy's hour after the settlement",
+    "published": "under embargo until the policy's next hour for it after the settlement",
 }
 
 

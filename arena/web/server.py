@@ -41,7 +41,7 @@ from arena.api.reads import HEARTBEAT_S, POLL_S, Number, Tail, ValidatorName, ad
 from arena.api.rows import called
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.local import QUESTION_BYTES_MAX, ROUTE, ChainAnswer, ChainQuestion, LocalSubtensor
-from arena.door.service import Door, explain_dropped, make_door_app
+from arena.door.service import Door, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Exchange, StreamPlaces, add_exchange
 from arena.race.evidence import evidence_text
@@ -257,7 +257,7 @@ class DoorServer(Server):
             await app(scope, receive, send)
 
         connections = Connections(total=max(DOOR_CONNECTIONS, per_address), per_address=per_address)
-        super().__init__(_closing_unread(by_path), listener, connections, explain_dropped)
+        super().__init__(_closing_unread(by_path), listener, connections)
 
 
 def _closing_unread(app: ASGIApp) -> ASGIApp:

@@ -167,6 +167,7 @@ def make_config(application: SearchApplication, workers: int = 1) -> uvicorn.Con
         lifespan="on",
         interface="asgi3",
         log_config=None,
+        log_level="error",  # a malformed request is the client's
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -312,6 +313,7 @@ class GuardedProtocol(asyncio.Protocol):
 
         make: Any = AutoHTTPProtocol  # its two implementations share a signature that asyncio.Protocol does not have
         self._inner = make(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
+        self._inner.send_400_response = lambda _: self._refuse("400 Bad Request")
         self._loop = _loop or asyncio.get_running_loop()
         self._connections = connections
         self._explain = explain or (lambda status: b'{"error":"%s"}\n' % status.partition(" ")[2].lower().encode())

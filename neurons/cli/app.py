@@ -149,7 +149,7 @@ def run_guarded(program: Callable[[], int | None]) -> int:
                 raise
             raise ArenaError("V2027", f"{error.filename}: {error.strerror}") from error
     except ArenaError as error:
-        typer.echo(printable(str(error)), err=True)  # it may quote what others wrote
+        typer.echo(str(error), err=True)
         return exit_code(error)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

@@ -48,7 +48,7 @@ def list_races(
     """List settled races, oldest first: who raced, who is at the top, what was void, and whose settlement is in force.
 
     Validators that share races need a quorum. own: this validator settled as the quorum did. adopted: it took over what
-    the others settled. none: no quorum agreed with this validator's result.
+    the others settled. none: no quorum agreed with this validator's result, or it had none.
     """
     settled, names = store.run(lambda logs: _settled_and_named(logs, validator))
     shown = [msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled]
@@ -132,7 +132,7 @@ def replay(
     async def read(logs: PostgresStore) -> tuple[SettlementRecord, list[SettlementRecord], RaceRecords]:
         """The race's settlement, those before and after it, and what its own was made from."""
         settled, _ = await _settled_and_named(logs, validator)
-        given = _of_race([each.settlement for each in settled], race)
+        given = _of_race([each.settlement for each in settled if each.force != "none" or each.differing == ()], race)
         history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
         held = PeerLogStore(pulled, is_reader=True) if pulled.exists() else None
         return given, history, await read_race(logs, held, given)

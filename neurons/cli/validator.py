@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, printable
 from neurons.cli.options import WALLET_SPELLINGS, StateDirOption, StoreFlags, command, state_folder
 from neurons.cli.presenter import EXIT_FAILED, EXIT_NOT_READY, say, show
 
@@ -161,7 +161,7 @@ def status(
     except ArenaError as error:  # a store that can't be read is part of the status
         failure = error.failure
     found = look(folder, facts, now_ms, failure)
-    show(found, [page(found)])
+    show(found, [printable(page(found))])  # it quotes what others answered
     if found.needs_person:
         raise typer.Exit(EXIT_FAILED)
 

@@ -151,7 +151,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """One race as this validator has it. `force`: whose settlement is in force here; none: nothing had a quorum, and
-    the record is this validator's word alone; "": not decided yet, or this login can't read the events. `differing`: of
+    it is this validator's word alone; "": not decided yet, or this login can't read the events. `differing`: of
     an adopted one, what this validator's own record states otherwise; None: it has no record of its own."""
 
     settlement: SettlementRecord
@@ -172,14 +172,18 @@ async def read_settled(store: PostgresStore, validator: str) -> list[Settled]:
     found = {name: Settled(settlement=each, force="") for name, each in own.items()}
     for name in await race_names(store) if store.validator == validator else ():
         state = await read_state(store, name)
-        force, ended = force_of(state), (state.settlement,) if state.settlement is not None else ()
-        for given in (*state.adopted_history, *ended) if force == "adopted" else ():
+        if state.settlement is None:
+            continue
+        force, differing = force_of(state), () if name in own else None
+        if force != "adopted":
+            given = own.get(name, state.settlement)  # where it settled nothing itself, why
+            found[name] = Settled(settlement=given, force=force, differing=differing)
+            continue
+        for given in (*state.adopted_history, state.settlement):
             mine = own.get(given.race_id)
             differing = None if mine is None else differences(mine, given)
             found[given.race_id] = Settled(settlement=given, force="adopted", differing=differing)
-        if force in ("own", "none") and name in own:
-            found[name] = Settled(settlement=own[name], force=force)
-    return sorted(found.values(), key=lambda each: each.settlement.inputs.closes_ms if each.settlement.inputs else 0)
+    return sorted(found.values(), key=lambda each: each.settlement.closing_block)
 
 
 async def read_race(store: PostgresStore, held: PeerLogStore | None, given: SettlementRecord) -> RaceRecords:

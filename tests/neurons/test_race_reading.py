@@ -65,6 +65,8 @@ async def test_an_adopted_settlement_says_in_what_ones_own_differs() -> None:
     assert (await settled(THEIRS, THEIRS)).differing == ()
     assert (await settled(None, THEIRS)).differing is None
     assert (await settled(OURS, CANCELLED, is_adopted=False)).force == "none"
+    late = await settled(None, CANCELLED, is_adopted=False)  # it could not settle, and nobody's was to be had
+    assert (late.force, late.settlement, late.differing) == ("none", CANCELLED, None)
     assert (await settled(OURS, OURS, is_adopted=False)).force == "own"
 
 

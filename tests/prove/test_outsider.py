@@ -50,7 +50,8 @@ def calendar_policy(now: datetime) -> Policy:
     qualifying = replace(DEMO.qualifying, problems=2, score_min_e4=0)  # how an agent does on the problems drawn is luck
     at_minute = opens.hour * 60 + opens.minute
     embargo = EmbargoRules(timezone="UTC", opens_at_minute=at_minute, is_weekday_only=False)  # on any day
-    return replace(DEMO, name="calendar", qualifying=qualifying, race=race, embargo=embargo)
+    promotion = replace(DEMO.promotion, evidence_alone=1)  # three problems hold little evidence
+    return replace(DEMO, name="calendar", qualifying=qualifying, race=race, promotion=promotion, embargo=embargo)
 
 
 class Miner:
