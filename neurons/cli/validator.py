@@ -6,6 +6,7 @@ merges them with the environment and the file.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from pathlib import Path
@@ -105,7 +106,9 @@ doctor_app = typer.Typer()
 @command(app, _RUN, cls=SettingsCommand, hidden=True)
 def validator(
     context: typer.Context,
-    dry_run: Annotated[bool, typer.Option(help="Print every setting with its source, start nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option(help="Print every setting with its source, and why a start would end; start nothing.")
+    ] = False,
 ) -> None:
     """Run a validator.
 
@@ -123,13 +126,14 @@ def validator(
     endpoints are tables named `upstreams` in arena.toml. Ctrl-C and SIGTERM stop it cleanly: running episodes get 30 s
     to finish.
     """
-    from neurons.settings.inputs import policy_of
-    from neurons.settings.settings import format_rows
-
     resolved = context.obj
-    policy_of(resolved.settings)  # an unknown policy is refused by --dry-run, too
     if dry_run:
+        from neurons.node.doctor import require_startable
+        from neurons.settings.released import with_held_release
+        from neurons.settings.settings import format_rows
+
         show(resolved.rows, format_rows(resolved.rows))
+        require_startable(with_held_release(resolved.settings))
         return
     from neurons.validator import run_validator
 
@@ -202,14 +206,16 @@ def doctor(
     from neurons.node.doctor import CHECKS, examine
     from neurons.settings.released import with_held_release
 
-    rows = []
-    for row in examine(with_held_release(context.obj.settings), CHECKS):
+    rows, settings = [], context.obj.settings
+    with contextlib.suppress(ArenaError):  # of a release that can't be used there is a row
+        settings = with_held_release(settings)
+    for row in examine(settings, CHECKS):
         rows.append(row)
         mark, colour = _MARK[row.status]
         say(f"{typer.style(mark, fg=colour)}  {row.name:<14}  {row.found}")
         if row.fix and row.status != "ok":
             say(f"      fix: {row.fix}")
-    following = "arena demo" if context.obj.settings.network == "local" else "arena validator, with the same flags"
+    following = "arena demo" if settings.network == "local" else "arena validator, with the same flags"
     is_ready = all(row.status != "fail" for row in rows)
     show({"is_ready": is_ready, "rows": rows}, [f"\nThis host is ready. Next: {following}"] if is_ready else ())
     if not is_ready:

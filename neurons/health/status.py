@@ -315,7 +315,9 @@ def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
         about = f"{len(others)} of {len(beat.peers)} others"
         yield _point("U3036", about, is_urgent=2 * len(others) > len(beat.peers))
     if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < BANK_DAYS_MIN * DAY_MS:
-        yield _point(NO_BATCH_LEFT, f"the stock lasts {_bank_days(beat, now_ms)} days; {BANK_DAYS_MIN} are wanted")
+        yield _point(
+            NO_BATCH_LEFT, f"the stock lasts {duration(beat.bank_until_ms - now_ms)}; {BANK_DAYS_MIN} days are wanted"
+        )
     if (release := beat.release) is None:
         return
     for about in release.unusable:
@@ -325,10 +327,6 @@ def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     if release.lacking:
         about = f"{release.lacking} of the {release.files} files of release {release.sequence}"
         yield _point(FILES_LACKING, about, is_urgent=False)
-
-
-def _bank_days(beat: Heartbeat, now_ms: int) -> int:
-    return max(0, (beat.bank_until_ms or 0) - now_ms) // DAY_MS
 
 
 def _of_store(now_ms: int, beat: Heartbeat | None, store: StoreFacts) -> Iterator[Point]:
@@ -386,7 +384,11 @@ def page(status: Status) -> str:
         rows += [("log", _log(store, now_ms)), ("race", text), ("work", work), ("weights", _weights(store, beat))]
     if beat is not None:
         peers = f"{len(beat.peers)} heard, {len(skewed(beat))} under other rules"
-        bank = f"{_bank_days(beat, now_ms)} days left, {BANK_DAYS_MIN} wanted" if beat.bank_until_ms is not None else ""
+        bank = (
+            ""
+            if beat.bank_until_ms is None
+            else f"{duration(beat.bank_until_ms - now_ms)} left, {BANK_DAYS_MIN} d wanted"
+        )
         rows += [("peers", peers if beat.peers else "none heard of")]
         rows += [("bank", bank or "made here when it is empty, or not measured")]
         rows += [("release", _release(beat.release))] if beat.release else []

@@ -20,9 +20,9 @@ import msgspec
 
 from arena.chain.port import LOCAL_NETWORK, Subtensor
 from arena.race.schedule import coming_closes_ms, qualified_within_ms
-from foundation.codes import CHAIN_STANDS, NO_SANDBOX, STATE_PRUNED, lookup
+from foundation.codes import CHAIN_STANDS, FILES_LACKING, NO_SANDBOX, STATE_PRUNED, lookup
 from foundation.errors import ArenaError, redacted
-from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS
+from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS, duration
 from neurons.node.reporting import look
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import chain_of, policy_of, prepare_suite, signer_of, titles_file, unix_ms
@@ -64,6 +64,37 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator
         yield msgspec.structs.replace(row, name=name, found=redacted(row.found))
 
 
+def check_settings(settings: Settings) -> DoctorCheck:
+    """What the settings say by themselves, and that no other process of this user validates with the hotkey."""
+    from neurons.node.opening import alone_on_host, require_settings
+
+    signer = require_settings(settings)
+    if not _runs(settings):
+        with alone_on_host(settings, signer.hotkey):
+            pass
+    return DoctorCheck("ok", f"hotkey {signer.hotkey}, policy {policy_of(settings).name}")
+
+
+def _runs(settings: Settings) -> bool:
+    """Whether it is the running node that is looked at."""
+    return look(settings.state_dir, None, unix_ms()).is_running
+
+
+def check_release(settings: Settings) -> DoctorCheck:
+    """The operator's files, where the start waits for them."""
+    from neurons.loops.operator_files import operator_of
+    from neurons.settings.released import NOBODY, with_held_release
+
+    policy = with_held_release(settings).policy
+    if not settings.operator_hotkey or settings.operator_hotkey == NOBODY or policy:
+        return DoctorCheck("ok", f"policy {policy or policy_of(settings).name}")
+    operator = asyncio.run(operator_of(settings, chain_of(settings)))
+    about = f"no whole release of {operator and operator.hotkey} is here, and no policy is set"
+    if not settings.share:
+        raise ArenaError(FILES_LACKING, about)
+    return DoctorCheck("warn", about, "the start waits until another validator hands it on; or set policy")
+
+
 def check_memory(settings: Settings) -> DoctorCheck:
     """Memory that can be used now, for the index, Postgres and the jails."""
     import psutil
@@ -77,8 +108,15 @@ def check_disk(settings: Settings) -> DoctorCheck:
     made = next(one for one in (folder, *folder.parents) if one.exists())  # the first start makes the rest
     if not made.is_dir() or not os.access(made, os.W_OK | os.X_OK):
         fix = f'sudo install -d -o "$(id -un)" {folder}, or choose another place with --state-dir'
-        return DoctorCheck("fail", f"{made} is not a folder we may write to", fix)
+        return DoctorCheck("fail", f"V2027 {made} is not a folder we may write to", fix)
     return _judge_bytes(f"{folder}: ", shutil.disk_usage(made).free, *DISK_BYTES)
+
+
+def require_startable(settings: Settings) -> None:
+    """Raises the ArenaError with which a start would end before it starts anything."""
+    later = () if settings.share else (check_release, check_suite, check_model)  # which others may bring
+    for check in (check_settings, check_ports, *later):
+        check(settings)
 
 
 def _judge_bytes(place: str, free: int, least: int, good: int) -> DoctorCheck:
@@ -111,29 +149,30 @@ def check_sandbox(settings: Settings) -> DoctorCheck:
     except ArenaError as error:
         if error.failure.code != NO_SANDBOX:
             raise
-        return DoctorCheck("fail", f"{wanted}: {error.failure.detail}", fixes)
+        return DoctorCheck("fail", f"{NO_SANDBOX} {wanted}: {error.failure.detail}", fixes)
     found = f"{level.name}: {', '.join(level.layers)}" + "".join(f"; without {reason}" for reason in level.degraded)
     if not level.may_race:
         return DoctorCheck("fail", f"the demo runs, other agents do not; {found}", fixes)
-    try:
-        require_racing_level(policy_of(settings), level)
-    except ArenaError as error:
-        return DoctorCheck("warn", f"{found}; {error.failure.detail}", error.fix)
+    require_racing_level(policy_of(settings), level)
     return DoctorCheck("ok", found)
 
 
 def check_postgres(settings: Settings) -> DoctorCheck:
-    """An embedded server starts, or the server of the DSN takes this hotkey's login."""
+    """The embedded server starts, or the server of the DSN takes this hotkey's login."""
     if dsn := settings.database_dsn.get_secret_value():
         from arena.store.postgres import PostgresStore
 
         async def dial() -> None:
-            await (await PostgresStore.open(dsn, signer_of(settings).hotkey)).close()
+            hotkey, is_free = signer_of(settings).hotkey, not _runs(settings)
+            await (await PostgresStore.open(dsn, hotkey, is_exclusive=is_free)).close()
 
         asyncio.run(dial())
         return DoctorCheck("ok", f"{redacted(dsn)} answers, with the schema and the login of this hotkey")
     from arena.store.embedded import start_embedded
 
+    if (settings.state_dir / "postgres").is_dir():
+        start_embedded(settings.state_dir).stop()
+        return DoctorCheck("ok", f"the embedded server of {settings.state_dir} was started, or runs")
     with tempfile.TemporaryDirectory(prefix="arena-doctor-") as scratch:
         Path(scratch).chmod(0o755)
         start_embedded(Path(scratch)).stop()
@@ -144,7 +183,7 @@ def check_ports(settings: Settings) -> DoctorCheck:
     """No other process holds a port of the settings, unless it is this node, which runs."""
     from neurons.node.opening import require_ports
 
-    if look(settings.state_dir, None, unix_ms()).is_running:
+    if _runs(settings):
         return DoctorCheck("ok", "the validator of this state folder runs, and has them")
     require_ports(settings, (settings.metrics_host, settings.metrics_port))
     return DoctorCheck("ok", "free")
@@ -202,7 +241,7 @@ def check_queue(settings: Settings) -> DoctorCheck:
 
 def check_bank(settings: Settings) -> DoctorCheck:
     """Enough sealed batches for the races to come; on the local network a node makes its own."""
-    from arena.bank.stock import DAY_MS, HORIZON_RACES
+    from arena.bank.stock import HORIZON_RACES
     from arena.chain.opening import open_beacon, open_timelock
     from neurons.node.opening import open_bank
 
@@ -211,7 +250,7 @@ def check_bank(settings: Settings) -> DoctorCheck:
     level = bank.level(coming_closes_ms(unix_ms(), policy.race, HORIZON_RACES), unix_ms())
     if level.is_made_here:
         return DoctorCheck("ok", "made here when it is empty (local network)")
-    found = f"{level.races} races, {level.lasts_ms // DAY_MS} days"
+    found = f"{level.races} races, {duration(level.lasts_ms)}"
     if level.is_low(BANK_DAYS_MIN):
         return DoctorCheck("warn", found, f"a validator needs {BANK_DAYS_MIN} days: ask the operator for batches")
     return DoctorCheck("ok", found)
@@ -252,6 +291,8 @@ async def examine_network(chain: Subtensor, hotkey: str, now_ms: int, settings: 
 
 
 CHECKS: tuple[tuple[str, Check], ...] = (
+    ("settings", check_settings),
+    ("release", check_release),
     ("memory", check_memory),
     ("state folder", check_disk),
     ("sandbox", check_sandbox),

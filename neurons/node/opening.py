@@ -25,8 +25,8 @@ from arena.bank.sealing import SealedFile, lock_batch
 from arena.bank.stock import Bank
 from arena.chain.keys import verify
 from arena.chain.local import LocalSubtensor
-from arena.chain.opening import open_beacon, open_timelock
-from arena.chain.port import Beacon, Signer, Subtensor, Timelock, is_local
+from arena.chain.opening import local_chain_path, open_beacon, open_timelock
+from arena.chain.port import LOCAL_NETWORK, Beacon, Signer, Subtensor, Timelock, is_local
 from arena.chain.sender import held_as_validator
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
@@ -47,7 +47,7 @@ from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.operator_files import OperatorFiles, operator_of
 from neurons.loops.serving import Serving, ServingSetup
 from neurons.race.log import newest_race
-from neurons.race.sharing import open_sharing
+from neurons.race.sharing import exchange_port, open_sharing
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import (
     catalogue_path,
@@ -81,21 +81,17 @@ BODIES_LOOKED_FOR = 16
 async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 (jail), V2010 (index), V2014 (address of tail, door, exchange or
-    metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2064 (sharing), V2030
-    (wallet), U3001 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
-    titles of the suite), P4001, P4006, P4014 or P4010 (the suite), V2062 and U3035 (this node may not race), U3037 (a
-    runtime that this release doesn't know).
+    Raises ArenaError: V2001 (jail), V2010 (index), V2014 (address of tail, door, exchange or metrics), V2020 to V2024,
+    V2026, V2028 and V2029 (store), V2080 (the copy of the log), V2027 (state folder), V2064 (sharing), V2030 (wallet,
+    other settings), U3001 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
+    titles of the suite), P4001, P4006, P4014 or P4010 (the suite), V2062 and U3035 (this node may not race), U3037,
+    U3039 and V2032 (the chain has not what this release asks). For each `arena doctor` has a row that fails.
     """
-    policy_of(settings)  # fail early on an unknown policy
-    objects = open_bodies(settings)
-    signer = signer_of(settings)
-    chain = chain_of(settings)
-    require_own_folder(settings.state_dir, signer.hotkey)
+    signer, chain, objects = require_settings(settings), chain_of(settings), open_bodies(settings)
+    make_own_folder(settings.state_dir)
     require_ports(settings)
     async with contextlib.AsyncExitStack() as stack:
-        if not is_local(settings.network):  # a local chain is its state folder's
-            stack.enter_context(held_as_validator(signer.hotkey, settings.network, settings.netuid))
+        stack.enter_context(alone_on_host(settings, signer.hotkey))
         await prepare_local_chain(chain, signer)
         permitted = await require_permit(chain, signer.hotkey)
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
@@ -223,10 +219,40 @@ def open_bank(
     return Bank(folder, bank_hotkey, verify, timelock, beacon, is_real=is_real, maker=maker)
 
 
+def require_settings(settings: Settings) -> Signer:
+    """The hotkey of settings that a node can start with, as far as they say it by themselves. Raises ArenaError V2030,
+    also for a state folder that another hotkey's log was begun in: `arena records` would not find a second one; V2029
+    for what is no location of bodies."""
+    policy_of(settings)
+    open_bodies(settings)
+    signer, location = signer_of(settings), read_location(settings.state_dir)
+    is_made = settings.network != LOCAL_NETWORK or local_chain_path(settings.state_dir).exists()
+    if is_made or settings.mechanism or settings.wallet_proxy:  # asking for a new local chain would make it
+        chain_of(settings)
+    if settings.local_chain_port and settings.network != LOCAL_NETWORK:
+        raise ArenaError("V2030", f"local_chain_port: the chain of {settings.network} is not this machine's to serve")
+    if location is not None and location.validator != signer.hotkey:
+        folder = settings.state_dir
+        detail = f"state folder {folder} holds the log of {location.validator}, and --wallet.hotkey is {signer.hotkey}"
+        raise ArenaError("V2030", detail, fix="give this hotkey a --state-dir of its own")
+    if settings.share and exchange_port(settings) == settings.serve_port:
+        detail = f"serve_port and the exchange both want port {settings.serve_port}: set another serve_port"
+        raise ArenaError("V2030", detail)
+    return signer
+
+
+def alone_on_host(settings: Settings, hotkey: str) -> contextlib.AbstractContextManager[None]:
+    """To be the one validator of a hotkey on a subnet; a local chain is its state folder's. Raises ArenaError V2024."""
+    if is_local(settings.network):
+        return contextlib.nullcontext()
+    return held_as_validator(hotkey, settings.network, settings.netuid)
+
+
 def require_ports(settings: Settings, *more: tuple[str, int]) -> None:
     """Raises ArenaError V2014 for a port that the settings name and another process, or another of them, has. `more`:
     addresses beside those that are opened late."""
-    named = (settings.serve_port, settings.door_port, settings.local_chain_port)
+    named = [settings.serve_port, settings.door_port, settings.local_chain_port]
+    named += [exchange_port(settings)] if settings.share else []
     with contextlib.ExitStack() as stack:
         for host, port in (*((settings.public_host, port) for port in named), *more):
             if port:
@@ -306,12 +332,10 @@ def open_serving(
 def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.AsyncExitStack) -> ChainServer | None:
     """Where other machines reach the chain of the local network, where the settings name a port; not yet serving.
 
-    Raises ArenaError V2014, and V2030 where the chain is not this machine's own.
+    Raises ArenaError V2014.
     """
-    if not settings.local_chain_port:
+    if not settings.local_chain_port or not isinstance(chain, LocalSubtensor):
         return None
-    if not isinstance(chain, LocalSubtensor):
-        raise ArenaError("V2030", f"local_chain_port: the chain of {settings.network} is not this machine's to serve")
     from arena.web.server import ChainServer  # few nodes serve a chain; the servers of pages come with it
 
     return ChainServer(chain, stack.enter_context(listen(settings.public_host, settings.local_chain_port)))
@@ -355,19 +379,15 @@ async def _open_store(
     return store, location
 
 
-def require_own_folder(state_dir: Path, hotkey: str) -> None:
+def make_own_folder(state_dir: Path) -> None:
     """Make the state folder, private: it holds other miners' sources. Raises ArenaError V2027 for one that can't be
-    written, V2030 for one that another hotkey's log was begun in: `arena records` would not find a second one."""
+    written."""
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = state_dir.stat()
     if facts.st_uid == os.geteuid() and not facts.st_mode & stat.S_ISVTX:  # /tmp stays as it is
         state_dir.chmod(stat.S_IMODE(facts.st_mode) & (stat.S_IRWXU | stat.S_IXGRP))  # the group is the database's
     if not os.access(state_dir, os.W_OK):
         raise ArenaError("V2027", f"state folder {state_dir} cannot be written", fix="give another --state-dir")
-    location = read_location(state_dir)
-    if location is not None and location.validator != hotkey:
-        detail = f"state folder {state_dir} holds the log of {location.validator}, and --wallet.hotkey is {hotkey}"
-        raise ArenaError("V2030", detail, fix="give this hotkey a --state-dir of its own")
 
 
 def require_racing_level(policy: Policy, level: SandboxLevel) -> None:

@@ -174,10 +174,9 @@ async def read_settled(store: PostgresStore, validator: str) -> list[Settled]:
         state = await read_state(store, name)
         if state.settlement is None:
             continue
-        force, differing = force_of(state), () if name in own else None
-        if force != "adopted":
+        if (force := force_of(state)) != "adopted":
             given = own.get(name, state.settlement)  # where it settled nothing itself, why
-            found[name] = Settled(settlement=given, force=force, differing=differing)
+            found[name] = Settled(settlement=given, force=force, differing=() if name in own else None)
             continue
         for given in (*state.adopted_history, state.settlement):
             mine = own.get(given.race_id)

@@ -68,24 +68,25 @@ HEAR_EVERY_S = 60.0
 ANSWER_S = 10.0  # a start waits no longer for the others
 
 
+def exchange_port(settings: Settings) -> int:
+    """Where a node that shares races answers the others. Raises ArenaError V2030 when it has no address that others
+    reach, or one that the chain can't hold."""
+    if not settings.public_endpoint:
+        raise ArenaError("V2030", "share: others must reach this node, so public_endpoint is needed")
+    return split_endpoint(settings.public_endpoint.rstrip("/"))[1]
+
+
 @contextlib.asynccontextmanager
 async def open_sharing(settings: Settings, signer: Signer, location: StoreLocation) -> AsyncIterator[Sharing | None]:
     """The ports of a node that shares races, None for one that does not.
 
-    What others read takes none of the node's own connections to the store. Raises ArenaError V2030 when it has no
-    address that others reach, or the live tail's port, or one that the chain can't hold; V2014 when the port cannot be
-    had; V2021; V2064 (folders).
+    What others read takes none of the node's own connections to the store. Raises ArenaError V2030 as `exchange_port`;
+    V2014 when the port cannot be had; V2021; V2064 (folders).
     """
     if not settings.share:
         yield None
         return
-    if not settings.public_endpoint:
-        raise ArenaError("V2030", "share: others must reach this node, so public_endpoint is needed")
-    endpoint = settings.public_endpoint.rstrip("/")
-    _, port = split_endpoint(endpoint)
-    if port == settings.serve_port:
-        detail = f"serve_port and the exchange both want port {port}: set another serve_port"
-        raise ArenaError("V2030", detail)
+    port = exchange_port(settings)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     held = PeerLogStore(held_path(settings.state_dir))
@@ -99,7 +100,7 @@ async def open_sharing(settings: Settings, signer: Signer, location: StoreLocati
             peers=peers,
             peer_logs=held,
             puller=Puller(peers, held, verify),
-            endpoint=endpoint,
+            endpoint=settings.public_endpoint.rstrip("/"),
         )
 
 

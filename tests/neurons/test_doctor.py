@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +15,7 @@ from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.node import doctor
 from neurons.node.doctor import BEHIND_MS, DoctorCheck, examine, examine_network
+from neurons.node.opening import open_node
 from neurons.settings.settings import Settings, resolve
 from tests.keys import generate_signer
 from tests.neurons.clock_stand import Time
@@ -86,7 +89,10 @@ async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_f
 
 @pytest.mark.parametrize(
     ("check", "code"),
-    [("postgres", "V2021"), ("ports", "V2014"), ("suite", "V2040"), ("model", "U3001"), ("bodies", "V2029")],
+    [
+        *[("postgres", "V2021"), ("ports", "V2014"), ("suite", "V2040"), ("model", "U3001"), ("bodies", "V2029")],
+        *[("settings", "V2029"), ("release", "U3048")],
+    ],
 )
 def test_what_the_start_would_refuse_fails_in_a_row(tmp_path: Path, check: str, code: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -98,7 +104,46 @@ def test_what_the_start_would_refuse_fails_in_a_row(tmp_path: Path, check: str, 
                 "database_dsn": "postgresql://arena:S3CRET@127.0.0.1:9/arena",
                 "door_port": taken.getsockname()[1],
                 "bodies_url": "https://user:S3CRET@bucket",
+                "operator_hotkey": generate_signer().hotkey,
             }
         ).settings
         (row,) = examine(settings, [one for one in doctor.CHECKS if one[0] == check])
     assert row.status == "fail" and code in row.found and "S3CRET" not in row.found + row.fix
+
+
+STARTS = (  # what the start calls, the codes that it raises, and the row that calls it, too
+    ("settings", "neurons.node.opening.require_settings", "V2029 V2030"),
+    ("settings", "neurons.node.opening.alone_on_host", "V2024 V2027"),
+    ("release", "neurons.settings.released.with_held_release", "V2064 V2105"),
+    ("release", "neurons.loops.operator_files.operator_of", "U3030 U3048 V2030"),
+    ("sandbox", "harness.sandbox.probe.open_sandbox", "V2001"),
+    ("sandbox", "neurons.node.opening.require_racing_level", "V2062"),
+    ("postgres", "arena.store.embedded.start_embedded", "V2020 V2021 V2022 V2023 V2024 V2026"),
+    ("ports", "neurons.node.opening.require_ports", "V2014"),
+    ("bodies", "neurons.node.opening.open_bodies", "V2028 V2029"),
+    ("model", "neurons.node.doctor.chosen_endpoints", "U3001"),
+    ("suite", "neurons.node.doctor.titles_file", "V2040"),
+    ("suite", "neurons.node.doctor.prepare_suite", "V2010 P4001 P4006 P4010 P4014"),
+    ("network", "neurons.node.doctor.chain_of", "U3030 U3037 U3039 V2032"),
+    ("network", "neurons.node.doctor.examine_network", "U3035 V2062"),
+)
+
+
+def test_every_code_that_a_start_can_raise_has_a_row_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = {"state_dir": tmp_path, "network": "ws://127.0.0.1:9", "operator_hotkey": generate_signer().hotkey}
+    settings = resolve(about).settings
+    for name, function, codes in STARTS:
+        for code in codes.split():
+            with monkeypatch.context() as patch:
+                patch.setattr("neurons.node.doctor.chain_of", lambda _: None)
+                for signer in ("neurons.node.opening.require_settings", "neurons.node.doctor.signer_of"):
+                    patch.setattr(signer, lambda _: generate_signer())
+                patch.setattr("neurons.node.doctor.titles_file", lambda _: "")
+                patch.setattr(function, Mock(side_effect=ArenaError(code)))
+                (row,) = examine(settings, [one for one in doctor.CHECKS if one[0] == name])
+            assert row.status == "fail" and code in row.found, (name, function, code)
+    text = re.sub(r"V2020 to V2024", "V2020 V2021 V2022 V2023 V2024", open_node.__doc__ or "")
+    raised = set(re.findall(r"[AVUP]\d{4}", text)) - {"V2080"}  # the log itself: `arena records verify`
+    assert raised <= {code for _, _, codes in STARTS for code in codes.split()}

@@ -103,7 +103,7 @@ def test_a_node_that_is_well_needs_nobody_and_the_page_has_every_line() -> None:
     assert [line.split()[0] for line in shown.splitlines()[1:]] == [
         *("node", "rules", "chain", "log", "race", "work", "weights", "peers", "bank", "disk"),
     ]
-    parts = ("uid 7, permit", "900 records", "890 signed 4 min ago", "2 verdicts owed", "40 days left", "aa" * 6)
+    parts = ("uid 7, permit", "900 records", "890 signed 4 min ago", "2 verdicts owed", "40 d left", "aa" * 6)
     for part in (*parts, "100.0 GiB free; database 1.50 GiB, 61.0 MiB more a day: 1678 days of that fit here"):
         assert part in shown
 
