@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import re
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -140,8 +140,10 @@ def coded_errors(*, is_first: bool = False) -> Iterator[None]:
         if not state or state.startswith(_AWAY):
             raise ArenaError(STORE_AWAY, about) from error
         raise
-    except (OSError, TimeoutError) as error:
-        raise ArenaError(STORE_AWAY, str(error) or type(error).__name__) from error
+    except (OSError, TimeoutError, PoolTimeoutError, DisconnectionError) as error:
+        number = error.errno if isinstance(error, OSError) else None  # the loop's own words hold a tuple
+        about = os.strerror(number) if number else str(error)
+        raise ArenaError(STORE_AWAY, about or type(error).__name__) from error
 
 
 @contextlib.asynccontextmanager

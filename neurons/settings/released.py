@@ -90,11 +90,18 @@ def released_policy(store: ReleaseStore, release: FilesRelease) -> Policy | None
             policy = read_canonical(content, Policy)
         except UNREADABLE_JSON as error:
             raise ArenaError(FILE_UNUSABLE, f"policy {file.name} of release {release.sequence}: {error}") from error
-        if canonical_bytes(msgspec.json.decode(content)) != canonical_bytes(policy):
+        if not _is_within(msgspec.json.decode(content), msgspec.to_builtins(policy)):
             detail = f"policy {file.name} of release {release.sequence} names rules that this software does not know"
             raise ArenaError(FILE_UNUSABLE, detail)
         return policy
     return None
+
+
+def _is_within(said: object, known: object) -> bool:
+    """Whether a policy's file says nothing beyond `known`; what an earlier release could not say has its default."""
+    if isinstance(said, dict) and isinstance(known, dict):
+        return all(name in known and _is_within(value, known[name]) for name, value in said.items())
+    return canonical_bytes(said) == canonical_bytes(known)
 
 
 def write_policy(state_dir: Path, policy: Policy, policy_sha256: str) -> Path:

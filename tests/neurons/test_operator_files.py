@@ -23,11 +23,11 @@ from neurons.health.metrics import Metrics
 from neurons.loops.node import Sharing
 from neurons.loops.operator_files import OperatorFiles
 from neurons.settings.inputs import policy_of
-from neurons.settings.released import held_sketches, open_releases, with_held_release
+from neurons.settings.released import held_sketches, open_releases, released_policy, with_held_release
 from neurons.settings.settings import Settings, resolve
 from tests.arena import exchange_stand
 from tests.arena.local_peers import LocalPeers
-from tests.arena.operator_stand import HOUR_MS, NETUID, NOW_MS, OPERATOR_KEY, make_folder, publish_folder, seal
+from tests.arena.operator_stand import HOUR_MS, NETUID, NOW_MS, OPERATOR_KEY, keep, make_folder, publish_folder, seal
 from tests.arena.race_stand import batch
 
 TAO_RAO = 1_000_000_000
@@ -127,6 +127,19 @@ async def test_a_running_node_takes_batches_at_once_and_says_that_a_policy_waits
     waiting = [line for line in said if line.get("code") == "V2104"]
     assert [line["released"] for line in waiting] == [OTHER.policy_sha256[:12]]
     assert world.metrics.registry.get_sample_value("arena_policy_waits") == 1
+
+
+def test_a_policy_that_an_earlier_release_wrote_is_read_and_one_of_later_rules_is_refused(tmp_path: Path) -> None:
+    said = msgspec.to_builtins(DEMO)
+    del said["embargo"]["is_weekday_only"]
+    (tmp_path / "policy.json").write_bytes(msgspec.json.encode(said))
+    keep(earlier := open_releases(tmp_path / "earlier"), "policy", tmp_path / "policy.json")
+    assert released_policy(earlier, earlier.newest().release) == DEMO
+    said["embargo"]["later_ms"] = 1
+    (tmp_path / "policy.json").write_bytes(msgspec.json.encode(said))
+    keep(later := open_releases(tmp_path / "later"), "policy", tmp_path / "policy.json")
+    with pytest.raises(ArenaError, match="V2105"):
+        released_policy(later, later.newest().release)
 
 
 def arena(*arguments: object) -> tuple[int, str, Exception | None]:
