@@ -10,12 +10,13 @@ release that changes one raises `version`.
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache, cached_property
 from typing import Literal
 
 import msgspec
 
-from foundation.canonical import content_hash
+from foundation.canonical import canonical_bytes
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
 from judge.rubric import Rubric
@@ -156,9 +157,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     guest: GuestRules = GuestRules()
 
     @cached_property
+    def stated(self) -> bytes:
+        """Canonical JSON of its name, its version and every field that is not at its default: the same in each release
+        that knows these rules."""
+        return canonical_bytes({"version": self.version} | _stated(self))
+
+    @cached_property
     def policy_sha256(self) -> str:
-        """Identity of the rule set: hash of its name, its version and every field that is not at its default."""
-        return content_hash({"version": self.version} | _stated(self))
+        """Identity of the rule set: the hash of what it states."""
+        return hashlib.sha256(self.stated).hexdigest()
 
 
 def _stated(rules: msgspec.Struct) -> dict[str, object]:

@@ -52,7 +52,7 @@ from arena.records.model import (
     Top,
     VerdictRecord,
 )
-from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
+from foundation.canonical import UNREADABLE_JSON, content_hash, read_canonical
 from foundation.errors import ArenaError
 
 _UNIT = 10_000
@@ -102,7 +102,7 @@ def _in_order(inputs: SettlementInputs) -> RaceInputs:
     past = relevant_history(inputs)
     return replace(
         stated,
-        policy=canonical_bytes(inputs.policy).decode(),
+        policy=inputs.policy.stated.decode(),
         problem_ids=tuple(sorted(stated.problem_ids)),
         field=tuple(sorted(stated.field, key=lambda candidate: candidate.subject.agent_version_id)),
         validators=tuple(sorted(stated.validators)),

@@ -216,7 +216,7 @@ class RaceInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What a settlement follows from, beside the records of the counted logs: enough to compute it again from records
     alone. Every tuple is sorted, so that equal inputs are equal bytes."""
 
-    policy: str  # canonical JSON of the whole policy, whose hash the settlement names
+    policy: str  # what the policy states (`Policy.stated`), whose hash the settlement names
     problem_ids: tuple[str, ...]  # of the sealed batch
     closes_ms: int
     field: tuple[Candidate, ...]

@@ -115,7 +115,8 @@ def check_disk(settings: Settings) -> DoctorCheck:
 def require_startable(settings: Settings) -> None:
     """Raises the ArenaError with which a start would end before it starts anything."""
     later = () if settings.share else (check_release, check_suite, check_model)  # which others may bring
-    for check in (check_settings, check_ports, *later):
+    dial = (check_postgres,) if settings.database_dsn.get_secret_value() else ()
+    for check in (check_settings, check_ports, *dial, *later):
         check(settings)
 
 
