@@ -243,7 +243,11 @@ VALIDATOR = (
     ),
     *rows(
         "its own result of the race sets no weights",
-        ("V2101", "other validators settled a race otherwise", "compare policy, batch and clock, and who answers"),
+        (
+            "V2101",
+            "other validators settled a race otherwise",
+            "compare release, policy, batch and clock, and who answers",
+        ),
     ),
     *rows(
         "what stands in its place stays; nothing is published with it",

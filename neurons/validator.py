@@ -145,6 +145,7 @@ class Supervisor:
             watch,
             logs=clock.current_logs,
             peers=sharing.peers_seen if sharing else tuple,
+            not_ours=lambda: clock.not_ours,
         )
         self._turning: list[Turning | None] = [
             Intake(node, qualifying),

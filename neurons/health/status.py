@@ -119,6 +119,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
     resting: tuple[RestingSlot, ...] = ()  # worker slots in which none could be started
     unjudged: tuple[str, ...] = ()  # traces whose judging ended the workers of two slots
+    not_ours: Failure | None = None  # why the race that ended last has another settlement than this node's, or none
     release: OperatorFacts | None = None  # None: this node takes nobody's files
 
 
@@ -309,6 +310,8 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
 
 def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     """What the last heartbeat says that stays true after the node's end."""
+    if beat.not_ours is not None:
+        yield _point(beat.not_ours.code, beat.not_ours.detail)
     for about in beat.unjudged:
         yield _point(JOB_QUARANTINED, about, is_urgent=False)
     if others := skewed(beat):  # urgent when it is most of them, since then it is us

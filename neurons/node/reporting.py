@@ -85,9 +85,11 @@ class HeartbeatLoop:
         *,
         logs: Callable[[], list[RaceLog]],
         peers: Callable[[], tuple[PeerSeen, ...]] = tuple,
+        not_ours: Callable[[], Failure | None] = lambda: None,
     ) -> None:
-        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of."""
-        self._node, self._watch, self._logs, self._peers = node, watch, logs, peers
+        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of; `not_ours` as in a
+        heartbeat."""
+        self._node, self._watch, self._logs, self._peers, self._not_ours = node, watch, logs, peers, not_ours
         self._started_ms = node.now_ms()
         self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
         self._bank_until_ms: int | None = None
@@ -116,6 +118,7 @@ class HeartbeatLoop:
             peers=self._peers(),
             bank_until_ms=self._bank_until_ms,
             resting=node.pool.resting,
+            not_ours=self._not_ours(),
             unjudged=tuple(
                 f"record {row.seq} of {row.record.context.race_id or 'qualifying'}, body {row.record.body_sha256}"
                 f" is not judged; see `arena view {row.seq}`"

@@ -78,7 +78,7 @@ from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import ReleaseRecord, SettlementRecord, Top
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, STATE_PRUNED, Owner
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node
@@ -122,6 +122,7 @@ class RaceClock:
         self._plan: Timeline | None = None  # of the current race, where other validators may be in it
         self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
         self._logs: dict[str, RaceLog] = {}
+        self.not_ours: Failure | None = None  # of the race that ended last: why its settlement is not this node's
         self._waiting: dict[str, NextTry] = {}  # by effect that could not be done
         self._drain = StopSignal(node.now_ms)  # where it is said what effects wait for; the node's, once the clock runs
         self._has_adopted = False
@@ -241,10 +242,11 @@ class RaceClock:
             failure = explain_end(state, event, {roll: self.peers.held(state, roll) for roll in ROLLS})
             result = event.settlement.state if failure is None else "not_ours"
             self._node.metrics.races_ended.labels(result).inc()
+            self.not_ours = None
             if failure is not None:
-                self._node.log.error(
-                    "no settlement of ours", race=state.race_id, code=failure.code, detail=failure.detail
-                )
+                code, detail = failure.code, failure.detail
+                self._node.log.error("no settlement of ours", race=state.race_id, code=code, detail=detail)
+                self.not_ours = Failure(code=code, detail=f"{state.race_id}: {detail}")
         state = apply(state, event)
         text = race_sentence(state.race_id, event, names_of(await self._node.store.submissions()))
         self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage, text=text)

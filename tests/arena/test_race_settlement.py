@@ -36,17 +36,6 @@ def ids(record: SettlementRecord) -> list[str]:
 
 
 # -- the plain race
-def test_a_race_with_one_validator_settles():
-    record = settle(inputs(ABC, solves(SCORES)))
-    assert record.state == "settled"
-    assert ids(record) == ["v-a", "v-b", "v-c"]
-    assert [row.race_score_e4 for row in record.standings] == [8_000, 5_000, 2_000]
-    assert [row.success_e4 for row in record.standings] == [8_000, 5_000, 2_000]
-    assert (record.top_agent_version_id, record.is_promotion) == ("v-a", True)
-    assert record.drawn == DRAWN and record.void == ()
-    assert max(record.weights_u16) == 65_535
-
-
 def shuffled(made: SettlementInputs, seed: int) -> SettlementInputs:
     chance = random.Random(seed)
 

@@ -76,12 +76,6 @@ def test_a_policy_that_admits_by_agreement_follows_the_chain_and_gives_up_with_t
     assert world.due == ["FixField"]  # nobody else holds a permit: there is nothing to give up
 
 
-def test_a_race_without_agents_is_cancelled_without_a_beacon():
-    world = at_close(field=()).see(beacon=None).turn(7)
-    assert (world.state.stage, world.state.settlement.reason) == ("cancelled", "no agent raced")
-    assert world.state.is_finished
-
-
 # -- the beacon
 def test_a_late_beacon_delays_the_draw_and_then_cancels_by_settlement():
     top = Top(agent_version_id="v-b", miner_hotkey="hk-b", promoted_ms=5)

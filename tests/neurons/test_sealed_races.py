@@ -13,8 +13,6 @@ from typer.testing import CliRunner
 
 from arena.bank.batch import seal, write_batch
 from arena.bank.sealing import lock_batch, write_sealed
-from arena.chain.keys import keypair_signer
-from arena.chain.port import Signer
 from arena.race.schedule import closing_ms
 from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
@@ -34,12 +32,12 @@ async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
         yield made
 
 
-def deliver(desk: Desk, seed: int = 1, *, is_titled: bool = False, signer: Signer = OPERATOR) -> Path:
+def deliver(desk: Desk, seed: int = 1) -> Path:
     """The operator's batch for a race that opens now."""
     opens_with = desk.beacon.round_after(closing_ms(desk.time.ms, desk.policy.race))
     problems = synthesize(CATALOGUE, seed=seed, counts={"product": 3})
     batch = seal(f"slot-{seed}", problems, random.Random(seed).randbytes(32))
-    sealed = lock_batch(batch, opens_with, timelock=TIMELOCK, signer=signer, made_ms=desk.time.ms)
+    sealed = lock_batch(batch, opens_with, timelock=TIMELOCK, signer=OPERATOR, made_ms=desk.time.ms)
     path = desk.folder / "bank" / f"slot-{seed}.sealed.json"
     write_sealed(path, sealed)
     return path
@@ -89,18 +87,6 @@ async def test_a_batch_that_does_not_open_costs_the_race_and_not_the_node(desk):
     assert state.settlement.reason == "the batch did not open (P4014)"
     deliver(desk, seed=2)
     assert (await desk.turn_until("open", race=2, turns=1)).opened is not None
-
-
-async def test_a_file_that_the_bank_did_not_sign_costs_races_and_not_the_node(desk):
-    foreign = deliver(desk, signer=keypair_signer("//Stranger"))
-    await desk.submit("good")
-    for _ in range(5):  # it raises where the node would end
-        await desk.clock.turn()
-        desk.time.pass_s(1)
-    assert [state.stage for state in await desk.clock.states()] == ["new"]
-    foreign.unlink()
-    deliver(desk)
-    assert (await desk.turn_until("open")).opened is not None
 
 
 async def test_an_own_batch_that_was_tampered_with_ends_the_node(desk):

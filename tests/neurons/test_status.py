@@ -149,6 +149,7 @@ URGENT = [
     (status(store=OVERDUE), ["V2117"]),
     (status(replace(BEAT, waits=(waiting(HOUR_MS),))), ["U3030"]),
     (status(replace(BEAT, resting=(resting(HOUR_MS),))), ["V2007"]),
+    (status(replace(BEAT, not_ours=Failure(code="V2101", detail="race-000001: differs in standings"))), ["V2101"]),
 ]
 
 
