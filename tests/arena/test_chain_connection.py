@@ -19,11 +19,6 @@ ALICE = keypair_signer("//Alice")
 HASH = "ab" * 32
 
 
-async def test_a_name_that_only_the_sdk_refuses_is_a_wrong_setting_too() -> None:
-    with pytest.raises(ArenaError, match=r"V2030.*finny"):
-        await BittensorSubtensor("finny", netuid=NETUID).block()
-
-
 # -- a failure closes its own client, when nobody uses it
 
 

@@ -97,13 +97,6 @@ async def test_uids_go_to_the_lowest_free_and_uid_0_to_the_owner(tmp_path: Path)
     assert (now.uid_of(ALICE.hotkey), now.uid_of(DAVE.hotkey), now.uid_of(BOB.hotkey)) == (None, 1, 2)
 
 
-async def test_a_broken_file_is_an_unreachable_chain(tmp_path: Path) -> None:
-    path = tmp_path / "chain.sqlite"
-    path.write_bytes(b"not a database, and longer than a header" * 10)
-    with pytest.raises(ArenaError, match="U3030"):
-        _open(path, Clock())
-
-
 async def test_a_write_that_was_answered_survives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "chain.sqlite"
     writer = _writer(path, "//Alice", 100_000)

@@ -171,6 +171,11 @@ async def test_a_slow_body_ends_in_408_and_slow_ones_keep_nobody_out(stand: Stan
         made = await miner.commit()
         host, port = stand.address.removeprefix("http://").split(":")
 
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"X\r\n\r\n")  # no HTTP is answered as everything is
+        head, body = (await reader.read()).split(b"\r\n\r\n")
+        assert b" 400 " in head and b'"code":"V2081"' in body
+
         async def slow() -> bytes:
             reader, writer = await asyncio.open_connection(host, int(port))
             headers = miner.auth.sign("POST", "/v1/submissions", stand.validator)

@@ -25,9 +25,9 @@ from neurons.loops.operator_files import OperatorFiles
 from neurons.settings.inputs import policy_of
 from neurons.settings.released import held_sketches, open_releases, released_policy, with_held_release
 from neurons.settings.settings import Settings, resolve
-from tests.arena import exchange_stand
+from tests.arena import exchange_stand, operator_stand
 from tests.arena.local_peers import LocalPeers
-from tests.arena.operator_stand import HOUR_MS, NETUID, NOW_MS, OPERATOR_KEY, keep, make_folder, publish_folder, seal
+from tests.arena.operator_stand import HOUR_MS, NETUID, NOW_MS, OPERATOR_KEY, make_folder, publish_folder, seal
 from tests.arena.race_stand import batch
 
 TAO_RAO = 1_000_000_000
@@ -130,16 +130,12 @@ async def test_a_running_node_takes_batches_at_once_and_says_that_a_policy_waits
 
 
 def test_a_policy_that_an_earlier_release_wrote_is_read_and_one_of_later_rules_is_refused(tmp_path: Path) -> None:
-    said = msgspec.to_builtins(DEMO)
-    del said["embargo"]["is_weekday_only"]
-    (tmp_path / "policy.json").write_bytes(msgspec.json.encode(said))
-    keep(earlier := open_releases(tmp_path / "earlier"), "policy", tmp_path / "policy.json")
-    assert released_policy(earlier, earlier.newest().release) == DEMO
-    said["embargo"]["later_ms"] = 1
-    (tmp_path / "policy.json").write_bytes(msgspec.json.encode(said))
-    keep(later := open_releases(tmp_path / "later"), "policy", tmp_path / "policy.json")
-    with pytest.raises(ArenaError, match="V2105"):
-        released_policy(later, later.newest().release)
+    path, store, said = tmp_path / "policy.json", open_releases(tmp_path), msgspec.to_builtins(DEMO)
+    path.write_bytes(msgspec.json.encode(said | {"embargo": {}}))
+    assert released_policy(store, operator_stand.release_of(operator_stand.keep(store, "policy", path)).release) == DEMO
+    path.write_bytes(msgspec.json.encode(said | {"later_ms": 1}))
+    with store.locked(), pytest.raises(ArenaError, match="V2105"):
+        released_policy(store, operator_stand.release_of(store.add("policy", path.name, path)).release)
 
 
 def arena(*arguments: object) -> tuple[int, str, Exception | None]:
