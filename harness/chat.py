@@ -7,6 +7,7 @@ there and back, and `chat_row` to the plain objects that templates, endpoints an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -117,6 +118,32 @@ def message_of(chat: ChatMessage, emitter: Emitter | None = None) -> Message:
         call_id=chat.tool_call_id,
         is_model=chat.weight is None and chat.origin is None,
     )
+
+
+_ENVELOPE = ("type", "function", "name", "description", "parameters")
+
+
+def served_tools(tools: str) -> str:
+    """A `tools` array, JSON text, its keys in the order in which a served model reads them: that of views and corpora.
+
+    The harness sends sorted keys upstream; vLLM's chat endpoint puts the fields of its own types in their order again
+    (`ChatCompletionToolsParam`, `FunctionDefinition`), and the parameters stay sorted. A row rendered in another order
+    would have another prompt than every episode. Raises ValueError when `tools` is no JSON array.
+    """
+    decoded = msgspec.json.decode(tools)
+    if not isinstance(decoded, list):
+        raise ValueError("tools are not a JSON array")
+    return msgspec.json.encode([_in_order(tool, _ENVELOPE) for tool in decoded]).decode()
+
+
+def _in_order(value: Any, first: Sequence[str]) -> Any:
+    """`value` with the keys of `first` before the others, which are sorted, and all keys below `parameters` sorted."""
+    if isinstance(value, list):
+        return [_in_order(item, first) for item in value]
+    if not isinstance(value, dict):
+        return value
+    keys = [key for key in first if key in value] + sorted(key for key in value if key not in first)
+    return {key: _in_order(value[key], () if key == "parameters" else first) for key in keys}
 
 
 def chat_row(message: Message) -> dict[str, Any]:

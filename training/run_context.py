@@ -21,6 +21,7 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from foundation.long_work import Progress
 from harness.catalogue.port import Catalogue
+from harness.chat import served_tools
 from harness.inference.port import Upstream
 from harness.tools.registry import profile_schemas
 from problems.clusters import find_clusters
@@ -70,7 +71,7 @@ class RunContext:
     @property
     def tools(self) -> str:
         """The schemas every episode's model is given, JSON text."""
-        return profile_schemas(self.policy.tool_profile)
+        return served_tools(profile_schemas(self.policy.tool_profile))
 
     def run(self, job: Job, upstream: Upstream, model: str, decode: Decode, *, is_last: bool = False) -> Evaluation:
         """One episode of our agent file, with `upstream` as its model. Raises ArenaError for a fault of ours."""

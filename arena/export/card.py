@@ -49,13 +49,9 @@ size_categories:
 """
 
 
-def front_matter(name: str, rows: int, splits: Sequence[Split], features: Sequence[tuple[str, str]] = ()) -> str:
-    """The front matter of a dataset card as hubs read it. `features`: columns by name, with their types."""
+def front_matter(name: str, rows: int, splits: Sequence[Split]) -> str:
+    """The front matter of a dataset card as hubs read it; columns and their types are read from the files."""
     more = []
-    if features:
-        more += ["dataset_info:", "  features:"]
-        more += [line for column, kind in features for line in (f"  - name: {column}", f"    dtype: {kind}")]
-        more += ["  splits:", *(f"  - name: {one.name}\n    num_examples: {one.rows}" for one in splits)]
     if splits:
         more += ["configs:", "- config_name: default", "  data_files:"]
         more += [line for one in splits for line in (f"  - split: {one.name}", f"    path: {one.glob}")]

@@ -6,7 +6,7 @@ Arguments and a tool's parameters stay JSON text, since Arrow would merge the ke
 nulls. At most two row groups are held: one fills while the one before is compressed on a thread of its own.
 
 `messages` is OpenAI chat, one JSON object a line: turns the model did not write have `weight` 0. `datasets` is the same
-Parquet by pool, in `data/<pool>-<shard>.parquet`. `inspect` is an evaluation log for its viewer, one sample a
+Parquet by pool, in `data/<pool>-<shard>.parquet`. `inspect` is an evaluation log an agent for its viewer, one sample a
 trajectory, written without the package in its format 2: a zip of JSON files, uncompressed and dated 1980, since zlib
 builds compress differently. `verifiers` is a run, one episode a line.
 """
@@ -240,7 +240,7 @@ def convert(
         case "datasets":
             return _write_pools(rows, folder / "data", name)
         case "inspect":
-            return _write_eval_log(rows, folder / f"{name}.eval", name)
+            return _write_eval_logs(rows, folder, name)
         case "verifiers":
             return _write_episodes(rows, folder / name / "traces.jsonl")
     raise ValueError(f"{form} is not made from Parquet")
@@ -283,6 +283,7 @@ def _write_pools(rows: Path, folder: Path, name: str) -> Written:
 
 _VERSION = 2
 _TASK = "agent-arena"
+_ID_CHARS = 12
 _HEADLINE = "success"  # the first score, which viewers show
 _SUMMARY_CHARS = 1_000
 _SUMMARY_FACTS = tuple(
@@ -292,35 +293,54 @@ _FINISH = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "
 _MARKS = ("origin", "echoed_tool_calls", "agent_tool_calls")
 
 
-def _write_eval_log(rows: Path, path: Path, name: str) -> Written:
-    """The log of a shard of this name. Samples are written as they come; only their summaries are held."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    summaries: list[dict[str, object]] = []
-    values: dict[str, list[float]] = {}
-    models: dict[str, None] = {}
-    times_ms = [0]
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as log:
-        for row in read_rows(rows):
-            sample = _sample_of(row)
-            _add(log, f"samples/{row.facts.seq}_epoch_1.json", sample)
-            scores = _score_values(row.facts)
-            summaries.append(_summary(row, sample, scores))
-            for score, value in scores.items():
-                values.setdefault(score, []).append(value)
-            models.update(dict.fromkeys(turn.model for turn in row.conversation.completions))
-            times_ms.append(row.facts.recorded_ms)
-        count, plan = len(summaries), {"name": "recorded", "steps": [], "config": {}}
+def _write_eval_logs(rows: Path, folder: Path, name: str) -> Written:
+    """A log for each agent version in the shard of this name."""
+    logs: dict[str, _EvalLog] = {}
+    for row in read_rows(rows):
+        agent = row.facts.agent_version_id
+        if agent not in logs:
+            logs[agent] = _EvalLog(folder / f"{name}-{agent[:_ID_CHARS]}.eval", row)
+        logs[agent].add(row)
+    return [logs[agent].close() for agent in sorted(logs)]
+
+
+class _EvalLog:
+    """One agent's log being written. Samples are written as they come; only their summaries are held."""
+
+    def __init__(self, path: Path, first: ViewRow) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._log = path, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED)
+        self._task = first.facts.agent_name or first.facts.agent_version_id[:_ID_CHARS]
+        self._summaries: list[dict[str, object]] = []
+        self._values: dict[str, list[float]] = {}
+        self._models: dict[str, None] = {}
+        self._times_ms = [first.facts.recorded_ms]
+
+    def add(self, row: ViewRow) -> None:
+        """Add one trajectory."""
+        sample = _sample_of(row)
+        _add(self._log, f"samples/{row.facts.seq}_epoch_1.json", sample)
+        scores = _score_values(row.facts)
+        self._summaries.append(_summary(row, sample, scores))
+        for score, value in scores.items():
+            self._values.setdefault(score, []).append(value)
+        self._models.update(dict.fromkeys(turn.model for turn in row.conversation.completions))
+        self._times_ms.append(row.facts.recorded_ms)
+
+    def close(self) -> tuple[Path, int]:
+        """Complete the file, whose header comes last: its path, and how many samples it has."""
+        count, plan = len(self._summaries), {"name": "recorded", "steps": [], "config": {}}
         spec = {
-            "eval_id": f"{_TASK}-{name}",
-            "run_id": f"{_TASK}-{name}",
-            "created": _time(times_ms[:2][-1]),
-            "task": _TASK,
+            "eval_id": f"{_TASK}-{self._path.stem}",
+            "run_id": f"{_TASK}-{self._path.stem}",
+            "created": _time(self._times_ms[0]),
+            "task": self._task,
             "task_id": _TASK,
             "task_version": 1,
             "task_attribs": {},
             "task_args": {},
             "dataset": {"name": "ShoppingBench", "samples": count, "shuffled": False},
-            "model": ",".join(models) or "none",
+            "model": ",".join(self._models) or "none",
             "model_args": {},
             "config": {},
             "packages": {},
@@ -334,15 +354,16 @@ def _write_eval_log(rows: Path, path: Path, name: str) -> Written:
                 "scored_samples": len(scored),
                 "unscored_samples": count - len(scored),
             }
-            for score, scored in sorted(values.items(), key=lambda one: (one[0] != _HEADLINE, one[0]))
+            for score, scored in sorted(self._values.items(), key=lambda one: (one[0] != _HEADLINE, one[0]))
         ]
-        stats = {"started_at": _time(times_ms[:2][-1]), "completed_at": _time(times_ms[-1]), "model_usage": {}}
+        stats = {"started_at": _time(self._times_ms[0]), "completed_at": _time(self._times_ms[-1]), "model_usage": {}}
         results = {"total_samples": count, "completed_samples": count, "scores": means}
         header = {"version": _VERSION, "status": "success", "eval": spec, "plan": plan}
-        _add(log, "_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
-        _add(log, "summaries.json", summaries)
-        _add(log, "header.json", header | {"results": results, "stats": stats})
-    return [(path, count)]
+        with self._log:
+            _add(self._log, "_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
+            _add(self._log, "summaries.json", self._summaries)
+            _add(self._log, "header.json", header | {"results": results, "stats": stats})
+        return self._path, count
 
 
 def _summary(row: ViewRow, sample: dict[str, object], scores: dict[str, float]) -> dict[str, object]:

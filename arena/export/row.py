@@ -23,7 +23,7 @@ import orjson
 from arena.export.model import Trajectory
 from arena.policy import Policy
 from foundation.canonical import foreign_text, text_hash
-from harness.chat import ChatCall, ChatMessage, Function, Origin
+from harness.chat import ChatCall, ChatMessage, Function, Origin, served_tools
 from harness.emission.call_reader import CallReader
 from harness.inference.reply import broken_apart, object_text
 from harness.limits import completion_cost
@@ -448,9 +448,9 @@ def row_of(trajectory: Trajectory, names: Mapping[str, str] = {}, policies: Mapp
 
 @functools.lru_cache(maxsize=64)
 def tools_of(profile: str, tools_sha256: str) -> str:
-    """The schemas of a profile, JSON text; `[]` where this release does not have those the record names by hash."""
+    """The schemas of a profile as models read them; `[]` where this release has not those that the record names."""
     schemas = profile_schemas(profile) if profile in PROFILES else UNKNOWN_TOOLS
-    return schemas if text_hash(schemas) == tools_sha256 else UNKNOWN_TOOLS
+    return served_tools(schemas) if text_hash(schemas) == tools_sha256 else UNKNOWN_TOOLS
 
 
 def _is_whole_cost(policy: Policy | None, completions: Sequence[Completion], recorded_micro_usd: int) -> bool:

@@ -37,6 +37,7 @@ def verify(
     store: StoreFlags,
     export: Annotated[str | None, typer.Option(help="Check an export: a folder, or s3://bucket/prefix.")] = None,
     checkpoint: Annotated[list[Path] | None, typer.Option(help="Signed checkpoint that the log must contain.")] = None,
+    signer: Annotated[str, typer.Option(help="Hotkey that has to have signed the --export.")] = "",
     chain: Annotated[str, typer.Option(help="Compare anchors with this network: local, finney, test, a URL.")] = "",
     netuid: Annotated[int, typer.Option(min=0, help="The subnet on --chain.")] = NETUID,
     processes: Annotated[int | None, typer.Option(min=0, help="Processes; 0: only this one. Default: cores.")] = None,
@@ -56,8 +57,9 @@ def verify(
     checkpoints given here, and with --chain against the block it names.
 
     """
-    if cluster and export is None:
-        raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
+    if export is None and (cluster or signer):
+        hint = "--cluster" if cluster else "--signer"
+        raise typer.BadParameter("a store is verified where it is; give --export", param_hint=hint)
     from arena.chain.opening import open_subtensor
     from neurons.settings.inputs import unix_ms
 
@@ -77,6 +79,7 @@ def verify(
             cluster=cluster,
             state_dir=store.state_dir,
             points=_read_points(checkpoint or []),
+            signer=signer,
             subtensor=subtensor,
         )
         return
@@ -137,12 +140,14 @@ def verify_folder(
     cluster: str = "",
     state_dir: Path | None = None,
     points: Sequence[Checkpoint] = (),
+    signer: str = "",
     subtensor: Subtensor | None = None,
 ) -> None:
     """What `arena records verify --export FOLDER` does: check an export on any machine, without a store.
 
     `processes` None: one a core, for exports of many records; `cluster`, where given, is in their place. `points`,
-    `subtensor`: what stands outside of the export; the chain is asked when the export holds. Ends the command
+    `subtensor`: what stands outside of the export; the chain is asked when the export holds. `signer`: who has to have
+    signed the manifest. Ends the command
     with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 when
     processes died, and V2207, V2060 for a cluster.
     """
@@ -170,6 +175,9 @@ def verify_folder(
             progress=functools.partial(progress, "verify"),
             checkpoints=points,
         )
+    if report.is_ok and signer not in ("", report.signer):
+        wrong = Wrong(place=MANIFEST, detail=f"signed by {report.signer or 'nobody'}, not by {signer}")
+        report = msgspec.structs.replace(report, wrong=(wrong,))
     if report.is_ok and subtensor is not None:
         log = read_manifest(folder).log
         at, note = log.anchor_block, log.end_note
@@ -183,8 +191,9 @@ def verify_folder(
     lines = [f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed"]
     lines += [f"compared with {len(points)} checkpoints that were kept elsewhere"] if points else []
     lines += ["its last checkpoint stands on chain, in the block it names"] if subtensor else []
-    signed = f"manifest signed by {report.signer}" if report.signer else "manifest not signed"
-    lines.append(f"ok: {report.trajectories:,} trajectories; {signed}")
+    unsigned = "not signed: the records are the validator's, the manifest is anybody's (--signer HOTKEY demands one)"
+    lines.append(f"manifest signed by {report.signer}" if report.signer else unsigned)
+    lines.append(f"ok: {report.trajectories:,} trajectories")
     show({"ok": report.is_ok, **msgspec.to_builtins(report)}, lines if report.is_ok else ())
     for wrong in () if is_json() else report.wrong:
         typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)

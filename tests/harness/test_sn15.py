@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from openai.types.chat import ChatCompletion
 
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate
@@ -69,8 +70,8 @@ out = [client.proxy_url, client.max_retries, client.post("/inference/chat/comple
     told = guest(program)
     url, retries, reply, substitute, *failed, nonces, dispatched = told["out"]
     assert (url, retries, substitute, nonces, dispatched) == ("http://somewhere", 20, "m1", {}, [])
-    assert reply["choices"] == [{"index": 0, "message": {"role": "assistant", "content": "c"}, "finish_reason": "stop"}]
-    assert reply["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    read = ChatCompletion.model_validate(reply, strict=True)  # the type of the `openai` client
+    assert read.to_dict() == reply and read.usage.total_tokens == 7 and read.choices[0].message.content == "c"
     assert failed == [None] * 4
     assert "a key" not in json.dumps(told["sent"])
     assert told["sent"][-1] == ["tool.call", {"name": "find_product", "arguments": '{"q": "x"}'}]

@@ -4,12 +4,14 @@ and sheet, and a clear answer to every bad input."""
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import datasets
 import msgspec
@@ -20,6 +22,7 @@ from foundation.canonical import content_hash
 from foundation.errors import ArenaError
 from foundation.executors import ProcessExecutor
 from foundation.long_work import Progress, no_progress
+from harness.chat import Message
 from neurons.cli.app import main
 from tests.prove.test_corpus_scale import folder_sha256
 from tests.training.firehose import Firehose, write_day
@@ -30,6 +33,7 @@ from training.corpus.building import (
     FUNNEL,
     LINEAGE,
     REJECTED,
+    TEMPLATE,
     Filtered,
     Sources,
     arms_of,
@@ -44,6 +48,9 @@ from training.corpus.gates import Guard
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules
 from training.corpus.report import Funnel, draw_sample, render_page, sections, sheet_csv, sheet_html
 from training.corpus.selection import Appraisal, Decision, Task, kept_rows, rejections
+
+if TYPE_CHECKING:
+    from tests.training.stock import Stock
 
 LINEAGE_VALUE = Lineage(
     rules=Rules(),
@@ -89,13 +96,38 @@ def test_the_same_rows_in_any_order_are_the_same_bytes(tmp_path: Path, filtered:
         assert (tmp_path / "a" / name).is_file()
 
 
-def test_the_folder_loads_as_a_dataset_with_messages_as_text(tmp_path: Path, filtered: tuple) -> None:
-    write(tmp_path / "a", filtered)
+def test_trl_takes_the_folder_as_it_is_and_learns_the_tokens_that_ours_do(
+    tmp_path: Path, stock: Stock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from trl import KTOConfig, KTOTrainer, SFTConfig, SFTTrainer
+
+    from tests.training.stock import corpus_of, shortest
+
+    first, second = shortest(stock.traces(), 2)
+    given = next(
+        n for n, one in enumerate(first.messages) if one.role == "assistant"
+    )  # and a last turn without thought
+    talk = [replace(one, is_model=n != given) for n, one in enumerate(first.messages)]
+    first = replace(first, messages=(*talk, Message(role="assistant", content="Done.")))
+    corpus_of([first, replace(second, facts=replace(second.facts, is_success=False))], tmp_path / "a")
     loaded = datasets.load_dataset(str(tmp_path / "a"), split="train", cache_dir=str(tmp_path / "cache"))
-    assert loaded.num_rows == len(filtered[0])
-    calls = [call for message in json.loads(loaded[0]["messages"]) for call in message.get("tool_calls", ())]
-    assert all(isinstance(call["function"]["arguments"], str) and call["type"] == "function" for call in calls)
-    assert loaded.features["coefficient_e4"].dtype == "int64"
+    assert "gnoring" not in capfd.readouterr().err and sorted(loaded["label"]) == [False, True]
+    settings: dict[str, Any] = {
+        "output_dir": str(tmp_path / "out"),
+        "max_steps": 1,
+        "per_device_train_batch_size": 2,
+        "max_length": None,
+    }
+    settings |= {"use_cpu": True, "report_to": [], "save_strategy": "no", "train_sampling_strategy": "sequential"}
+    marks = {"assistant_only_loss": True, "chat_template_path": str(tmp_path / "a" / TEMPLATE)}
+    trained = {"train_dataset": loaded, "processing_class": stock.codec.tokenizer}
+    sft = SFTTrainer(model=stock.load(), args=SFTConfig(**settings, **marks), **trained)
+    kto = KTOTrainer(model=stock.load(), args=KTOConfig(**settings), **trained)
+    assert all(math.isfinite(one.train().training_loss) for one in (sft, kto))
+    for row, seen in zip(read_rows(tmp_path / "a"), sft.train_dataset, strict=True):
+        ours = stock.codec.row(row.trace.trace_id, row.trace.messages, row.trace.tools, 100_000)
+        assert seen["input_ids"] == list(ours.token_ids)
+        assert [label != -100 for label in seen["labels"]] == [bool(bit) for bit in ours.mask]
 
 
 def test_rows_that_are_not_the_lineages_are_noticed(tmp_path: Path, filtered: tuple) -> None:

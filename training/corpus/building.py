@@ -7,7 +7,8 @@ one was trusted. A build that was killed leaves nothing under its name, and is b
 
 ```
 data/train.parquet   the rows, in the order of their trace ids: a hash, so any stretch is a fair sample
-README.md            dataset card; `datasets.load_dataset(folder)` reads it
+README.md            dataset card; `datasets.load_dataset(folder)` reads it, TRL's trainers take the rows
+chat_template.jinja  Qwen3's, which marks the tokens that our own stages learn
 lineage.json         what it was made from and by; `content_hash(lineage)` is the corpus' identity
 funnel.json          how many traces fell where
 rejected.jsonl.zst   every trace left out, with its codes
@@ -27,6 +28,7 @@ import itertools
 import sqlite3
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -37,7 +39,8 @@ import zstandard
 
 from arena.chain.port import Verifier
 from arena.export.agents import stated_supplement
-from arena.export.forms import arrow_type
+from arena.export.files import whole_folder
+from arena.export.forms import arrow_type, values_of
 from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import coded, whole_folder
 from foundation.errors import ArenaError
@@ -66,9 +69,10 @@ from training.corpus.report import Funnel, funnel_of, render_card, render_page
 from training.corpus.selection import Appraised, Decision, Guard, Shard, Task, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
 
-DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
+DATA, CARD, TEMPLATE, LINEAGE, FUNNEL, REJECTED, PAGE = (
     "data/train.parquet",
     "README.md",
+    "chat_template.jinja",
     "lineage.json",
     "funnel.json",
     "rejected.jsonl.zst",
@@ -81,7 +85,6 @@ _ZSTD_LEVEL = 9
 _PLACE = struct.Struct(">Q")
 _ENCODE = msgspec.json.Encoder().encode
 _UNPACK = msgspec.msgpack.Decoder(CorpusRow)
-_CHAT = msgspec.json.Decoder(tuple[ChatMessage, ...])
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 _JSON: dict[str, msgspec.json.Decoder[Any]] = {  # columns of JSON text
     "recommended": _TEXTS,
@@ -105,6 +108,23 @@ def _texts(*names: str, nullable: bool = False) -> list[Any]:
     return [pa.field(name, pa.string(), nullable=nullable) for name in names]
 
 
+_CALL = pa.struct(
+    [
+        *_texts("id", "type"),
+        pa.field("function", pa.struct(_texts("name", "arguments"))),
+        *_texts("emitter", nullable=True),
+    ]
+)
+_MESSAGE = pa.struct(
+    [
+        *_texts("role", "content"),
+        *_texts("reasoning_content", nullable=True),
+        pa.field("tool_calls", pa.list_(_CALL)),
+        *_texts("tool_call_id", nullable=True),
+        pa.field("weight", pa.int64()),
+    ]
+)
+_TALK = {"prompt": pa.list_(_MESSAGE), "completion": pa.list_(_MESSAGE), "label": pa.bool_(), "tools": pa.string()}
 _SCHEMA = pa.schema(
     [
         *_texts("trace_id"),
@@ -116,15 +136,22 @@ _SCHEMA = pa.schema(
         *_fields(Signals, nullable=False),
         *_texts("missing", "provenance"),
         *_texts("rebuilt", "rewritten", nullable=True),
-        *_texts("query", "tools", "messages"),
+        *_texts("query"),
+        *(pa.field(name, kind, nullable=False) for name, kind in _TALK.items()),
     ]
 )
-_SCALARS = [name for name in _SCHEMA.names if name not in (*_JSON, "query", "tools", "messages")]
+_SCALARS = [name for name in _SCHEMA.names if name not in (*_JSON, *_TALK, "query")]
 
 
 def columns_of(row: CorpusRow) -> dict[str, Any]:
-    """The values of a row by column."""
+    """The values of a row by column: its conversation as TRL reads it, cut before the first turn that is learnt.
+
+    Arguments stay text, since Arrow would fill them with the keys of other tools' calls. `label` is False where the
+    outcome was no success, for KTO.
+    """
     trace, source = row.trace, row.trace.source
+    talk = [msgspec.to_builtins(chat_of(message)) for message in trace.messages]  # OpenAI chat
+    cut = next((n for n, one in enumerate(trace.messages) if one.role == "assistant" and one.is_model), len(talk))
     values = {
         "trace_id": trace.trace_id,
         "rank": row.rank,
@@ -140,8 +167,10 @@ def columns_of(row: CorpusRow) -> dict[str, Any]:
         "rebuilt": trace.rebuilt,
         "rewritten": trace.rewritten,
         "query": trace.query,
+        "prompt": talk[:cut],
+        "completion": talk[cut:],
+        "label": trace.facts.is_success is not False,
         "tools": trace.tools,
-        "messages": _ENCODE([chat_of(message) for message in trace.messages]).decode(),  # OpenAI chat
     }
     known = {name: values[name] for name in _JSON if values[name] is not None}
     return values | dict.fromkeys(_JSON) | {name: _ENCODE(value).decode() for name, value in known.items()}
@@ -159,7 +188,7 @@ def row_of(columns: Mapping[str, Any]) -> CorpusRow:
             sha256=values["source_sha256"],
             is_verified=values["is_verified"],
         ),
-        messages=tuple(message_of(chat) for chat in _CHAT.decode(values["messages"])),
+        messages=tuple(map(message_of, msgspec.convert(values["prompt"] + values["completion"], list[ChatMessage]))),
         tools=values["tools"],
         query=values["query"],
         facts=msgspec.convert({name: values[name] for name in TraceFacts.__struct_fields__}, TraceFacts),
@@ -203,8 +232,8 @@ def write_corpus(
             stream.write(line)
     (folder / LINEAGE).write_bytes(canonical_bytes(written) + b"\n")
     (folder / FUNNEL).write_bytes(canonical_bytes(funnel) + b"\n")
-    features = [(field.name, str(field.type)) for field in _SCHEMA]
-    (folder / CARD).write_text(render_card(written, funnel, count, features), "utf-8")
+    (folder / CARD).write_text(render_card(written, funnel, count), "utf-8")
+    (folder / TEMPLATE).write_bytes(files("training.corpus").joinpath("chat_template.j2").read_bytes())
     (folder / PAGE).write_text(render_page(written, funnel), "utf-8")
     return written
 
@@ -232,8 +261,10 @@ def read_rows(folder: Path) -> Iterator[CorpusRow]:
     try:
         file = pq.ParquetFile(folder / DATA)
         for group in range(file.num_row_groups):
-            for values in file.read_row_group(group).to_pylist():
-                row = row_of(values)
+            table = file.read_row_group(group)
+            columns = [values_of(table.column(name).combine_chunks()) for name in table.column_names]
+            for values in zip(*columns, strict=True):
+                row = row_of(dict(zip(table.column_names, values, strict=True)))
                 digest.update(_line(row))
                 yield row
     except (OSError, pa.ArrowException, msgspec.ValidationError, KeyError, ArenaError) as wrong:

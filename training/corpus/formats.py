@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from foundation.errors import ArenaError
-from harness.chat import ROLES, Call, Message, Role
+from harness.chat import ROLES, Call, Message, Role, served_tools
 from harness.inference.reply import broken_apart
 from harness.trace import Emitter
 from training.corpus.model import NO_TOOLS
@@ -293,7 +293,7 @@ def is_message(row: object) -> bool:
 
 
 def read_tools(value: object) -> str:
-    """A `tools` array, flat or wrapped or as JSON text, as wrapped JSON text. Raises ArenaError V2097."""
+    """A `tools` array, flat or wrapped or as JSON text, wrapped and as `served_tools`. Raises ArenaError V2097."""
     tools = []
     for tool in (as_kind(_of_text(one), dict, "a tool") for one in as_calls(value, "tools")):
         if isinstance(tool.get("function"), dict):
@@ -305,7 +305,7 @@ def read_tools(value: object) -> str:
         if not isinstance(tool.get("name"), str):
             raise ArenaError("V2097", "a tool has no name")
         tools.append({"type": "function", "function": plain})
-    return json_text(_without_nulls(tools), "tools") if tools else NO_TOOLS
+    return served_tools(json_text(_without_nulls(tools), "tools")) if tools else NO_TOOLS
 
 
 def _without_nulls(value: Any) -> Any:

@@ -432,16 +432,28 @@ Rules:
 """
 _USE = """## Use
 
-`messages` and `tools` are JSON text: decode them, do not let a table library guess their types, which would add empty
-argument keys to every call. Arguments of calls are text as the model wrote them. A message with weight 0 was not made
-by model or host: mask it. Problems of the evaluation sets are not in here; keep it so when you mix in other data.
+A conversation is `prompt` and `completion`, OpenAI chat; arguments of calls and `tools` are JSON text: a table library
+would fill them with the keys of other tools. `label` is false where the outcome was no success. TRL's `SFTTrainer` and
+`KTOTrainer` take the rows as they are. `chat_template.jinja` is Qwen3's and marks what is to be learnt; messages with
+weight 0, which neither model nor host made, are left out:
+
+```python
+from datasets import load_dataset
+from trl import SFTConfig
+
+rows = load_dataset(".", split="train")
+told = SFTConfig(assistant_only_loss=True, chat_template_path="chat_template.jinja", max_length=None)
+```
+
+`KTOTrainer` learns results of tools too; `arena train kto` masks them. Problems of the evaluation sets are not in here;
+keep it so when you mix in other data.
 """
 _TRUSTED = "\n**Read from unsigned or unverified sources, because somebody said to trust them.**\n"
 
 
-def render_card(lineage: Lineage, funnel: Funnel, rows: int, features: Sequence[tuple[str, str]]) -> str:
-    """The card of a data set, Markdown with front matter; `features` are its columns by name, with their types."""
-    front = front_matter("Agent arena corpus", rows, [Split("train", "data/train.parquet", rows)], features)
+def render_card(lineage: Lineage, funnel: Funnel, rows: int) -> str:
+    """The card of a data set, Markdown with front matter."""
+    front = front_matter("Agent arena corpus", rows, [Split("train", "data/train.parquet", rows)])
     about = _CARD.format(
         rows=rows,
         funnel=funnel,

@@ -13,12 +13,12 @@ import hashlib
 import importlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from foundation.errors import ArenaError
-from harness.chat import Message
+from harness.chat import Message, served_tools
 from training.corpus.model import Trace
 
 _TOOLS_BEFORE = (
@@ -30,22 +30,6 @@ _TOOLS_AFTER = (
     '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
     "</tool_call><|im_end|>\n"
 )
-
-
-_ENVELOPE = ("type", "function", "name", "description", "parameters")
-
-
-def served_tools(tools: str) -> list[Any]:
-    """Tool schemas with their keys in the order in which a served model reads them.
-
-    The harness sends sorted keys upstream; vLLM's chat endpoint puts the fields of its own types in their order again
-    (`ChatCompletionToolsParam`, `FunctionDefinition`), and the parameters stay sorted. A row rendered in another order
-    would have another prompt than every episode. Raises ValueError when `tools` is no JSON array.
-    """
-    decoded = json.loads(tools)
-    if not isinstance(decoded, list):
-        raise ValueError("tools are not a JSON array")
-    return [_in_order(tool, _ENVELOPE) for tool in decoded]
 
 
 def render(trace: Trace) -> str:
@@ -81,17 +65,7 @@ def render(trace: Trace) -> str:
 @functools.lru_cache(maxsize=64)
 def _tools_text(tools: str) -> str:
     """One line a tool, as `tojson` writes it: the keys in their order, a space after each separator."""
-    return "".join("\n" + json.dumps(tool, ensure_ascii=False) for tool in served_tools(tools))
-
-
-def _in_order(value: Any, first: Sequence[str]) -> Any:
-    """`value` with the keys of `first` before the others, which are sorted, and all keys below `parameters` sorted."""
-    if isinstance(value, list):
-        return [_in_order(item, first) for item in value]
-    if not isinstance(value, dict):
-        return value
-    keys = [key for key in first if key in value] + sorted(key for key in value if key not in first)
-    return {key: _in_order(value[key], () if key == "parameters" else first) for key in keys}
+    return "".join("\n" + json.dumps(tool, ensure_ascii=False) for tool in json.loads(served_tools(tools)))
 
 
 def _assistant(message: Message, is_after_query: bool, is_last: bool) -> str:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from foundation.errors import ArenaError
-from harness.chat import Call, Message, chat_row
-from training.corpus.tokens import served_tools
+from harness.chat import Call, Message, chat_row, served_tools
 from training.model import TokenRow, UnfitRowError
 
 # The template writes it before a last turn of text that has no reasoning; a policy that thinks freely never does.
@@ -244,4 +243,4 @@ class Qwen3Codec:
 
 def _tools(tools: str) -> list[Any] | None:
     """The tool schemas as a served model reads them, or None where a trace has none."""
-    return served_tools(tools) or None
+    return json.loads(served_tools(tools)) or None

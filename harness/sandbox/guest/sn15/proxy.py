@@ -15,6 +15,7 @@ with its key is answered again and executes nothing. There is no simulated shopp
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from arena_sdk import ToolError, llm, tools
 
 _JsonObject = dict[str, Any]
 _ENDING = "terminate"
+_numbers = itertools.count(1)
 
 
 class EnvironmentSession:
@@ -268,7 +270,8 @@ def _complete(json_data: _JsonObject | None) -> _JsonObject:
     sn15.note_reply(reply.tool_calls)
     usage = {**reply.usage, "total_tokens": sum(reply.usage.values())}
     choice = {"index": 0, "message": reply.message, "finish_reason": reply.finish_reason}
-    return {"object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
+    head = {"id": f"chatcmpl-{next(_numbers)}", "object": "chat.completion", "created": 0}  # a record holds no clock
+    return {**head, "model": model, "choices": [choice], "usage": usage}
 
 
 def _execute(name: str, arguments: _JsonObject | str) -> Any:
