@@ -225,7 +225,7 @@ def test_every_python_block_of_every_card_runs_and_both_tables_load(folders: dic
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("8 episodes, 7 of them written by the model throughout") == 1
-    assert "lamp-finder" in done.stdout and "agent-arena 4" in done.stdout
+    assert "lamp-finder" in done.stdout and "plain 1 success" in done.stdout
     assert "Ignoring" not in done.stderr
     assert "loaded {'train': 8} agent_ms" in done.stdout
     assert "loaded {'train': 4} agent_version_id" in done.stdout

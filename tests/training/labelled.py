@@ -293,7 +293,7 @@ MALFORMED: dict[str, tuple[_Change, tuple[RejectCode, ...]]] = {
     "invented id": (_recommend(lambda goods: '{"product_ids": "77"}'), ("recommend_arguments",)),
     "stops thinking": (_stops_thinking, ("recommend_count", "think_stop")),
     "thinks after all": (_thinks_after_all, ("think_stop",)),
-    "searches on": (_searches_on, ("think_stop",)),
+    "searches on": (_searches_on, ("recommend_count", "think_stop")),
     "too long": (_too_long, ("tokens",)),
 }
 FACTS: dict[str, tuple[dict[str, object], tuple[RejectCode, ...]]] = {

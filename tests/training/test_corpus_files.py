@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import msgspec
 import pytest
+import zstandard
 
 from arena.chain.keys import verify
 from foundation.canonical import content_hash
@@ -329,10 +330,13 @@ def test_foreign_rows_are_read_beside_an_export(run: Run, day: Path, tmp_path: P
     code, out, _ = run("build", day, *told, *LOOSE_RULE)
     funnel = json.loads(out)["built"][0]["funnel"]
     assert code == 0
-    assert funnel["unread"] == [{"code": "V2097", "count": 11, "example": "rows.jsonl:2"}]
+    why = "not JSON: JSON is malformed: invalid character (byte 4)"
+    assert funnel["unread"] == [{"code": "V2097", "count": 11, "example": "rows.jsonl:2", "detail": why}]
+    left = zstandard.decompress((tmp_path / "c" / REJECTED).read_bytes(), 1 << 20)
+    assert left.count(f'"detail":"{why}"'.encode()) == 11
     written = [(tmp_path / "c" / name).read_text() for name in ("report.html", "README.md")]
     for told in (run("show", tmp_path / "c")[1], *written):
-        assert "V2097" in told and "row cannot be converted" in told and "rows.jsonl:2" in told
+        assert "V2097" in told and "is malformed: invalid" in " ".join(told.split()) and "rows.jsonl:2" in told
     assert len(read_lineage(tmp_path / "c").sources) == 2
 
 

@@ -107,19 +107,20 @@ def test_a_bridge_starts_with_every_token_that_was_sampled(codec: Qwen3Codec) ->
 CALL = '<tool_call>\n{"name": "a", "arguments": {}}\n</tool_call>'
 
 
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        (f"I look.\n{CALL}\n{CALL}\nDone.", [("a", "{}")] * 2),
-        (f"{CALL}\n<tool_call>\n{{\n</tool_call>", []),
-        (CALL.removesuffix("\n</tool_call>"), [("a", "{}")]),
-        (f"<think>\nmaybe {CALL}\n</think>\n\n{CALL}", [("a", "{}")] * 2),
-        (CALL.replace("{}", "null"), [("a", "null")]),
-        (CALL.replace('"arguments"', '"parameters"'), []),
-        (CALL.replace(', "arguments": {}', ""), []),
-        (CALL.replace('"a"', "7"), []),
-    ],
-)
+TURNS = [  # held against the real parser in tests/prove/test_vllm_cpu.py
+    (f"I look.\n{CALL}\n{CALL}\nDone.", [("a", "{}")] * 2),
+    (f"{CALL}\n<tool_call>\n{{\n</tool_call>", []),
+    (CALL.removesuffix("\n</tool_call>"), [("a", "{}")]),
+    (f"<think>\nmaybe {CALL}\n</think>\n\n{CALL}", [("a", "{}")] * 2),
+    *((CALL.replace("{}", one), [("a", one)]) for one in ("null", "[1]", '"{}"', '{"q": "café 日本", "n": 1.0}')),
+    *((CALL.replace("{}", one), []) for one in ('"</tool_call>"', "{'q': 1}", "")),
+    (CALL.replace('"arguments"', '"parameters"'), []),
+    (CALL.replace(', "arguments": {}', ""), []),
+    (CALL.replace('"a"', "7"), []),
+]
+
+
+@pytest.mark.parametrize(("text", "calls"), TURNS)
 def test_a_turn_is_read_as_the_parser_of_the_server_reads_it(
     codec: Qwen3Codec, text: str, calls: list[tuple[str, str]]
 ) -> None:

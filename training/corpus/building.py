@@ -11,7 +11,7 @@ README.md            dataset card; `datasets.load_dataset(folder)` reads it, TRL
 chat_template.jinja  Qwen3's, which marks the tokens that our own stages learn
 lineage.json         what it was made from and by; `content_hash(lineage)` is the corpus' identity
 funnel.json          how many traces fell where
-rejected.jsonl.zst   every trace left out, with its codes
+rejected.jsonl.zst   every trace left out, with its codes, and every row that could not be read, with what is wrong
 report.html          the funnel as a page
 ```
 
@@ -53,6 +53,7 @@ from training.corpus.foreign import foreign_shards
 from training.corpus.model import (
     CorpusRow,
     Lineage,
+    Quarantined,
     Rebuilt,
     RejectCode,
     Rejection,
@@ -206,7 +207,7 @@ def write_corpus(
     *,
     lineage: Lineage,
     funnel: Funnel,
-    rejected: Iterable[Rejection],
+    rejected: Iterable[Rejection | Quarantined],
     guard: Guard,
 ) -> Lineage:
     """Write into `folder`, which holds nothing yet; the lineage as written, with `rows_sha256` filled in (what is given
@@ -227,8 +228,8 @@ def write_corpus(
     _write_table(folder / DATA, checked())
     written = msgspec.structs.replace(lineage, rows_sha256=digest.hexdigest())
     with (folder / REJECTED).open("wb") as file, zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file) as stream:
-        lines = ((_key(one.place, one.trace_id), msgspec.json.encode(one) + b"\n") for one in rejected)
-        for _, line in sorted_on_disk(lines):
+        lines = ((one.place, msgspec.json.encode(one) + b"\n") for one in rejected)
+        for _, line in sorted_on_disk((_key(place, ""), line) for place, line in lines):
             stream.write(line)
     (folder / LINEAGE).write_bytes(canonical_bytes(written) + b"\n")
     (folder / FUNNEL).write_bytes(canonical_bytes(funnel) + b"\n")
@@ -240,6 +241,8 @@ def write_corpus(
 
 def read_lineage(folder: Path) -> Lineage:
     """The lineage of a corpus. Raises ArenaError V2027 when there is none that can be read."""
+    if not folder.exists():
+        raise ArenaError("V2027", f"there is no corpus {folder}; `arena corpus build EXPORT --out {folder}` makes one")
     return _read(folder / LINEAGE, Lineage)
 
 
@@ -542,7 +545,9 @@ def write_filtered(
                         rows_sha256="",
                     ),
                     funnel=funnel,
-                    rejected=rejections(filtered.appraised, decision),
+                    rejected=itertools.chain(
+                        rejections(filtered.appraised, decision), filtered.appraised.unread_rows()
+                    ),
                     guard=guard,
                 )
                 built.append(Built(name=arm.name, folder=str(out.joinpath(*below)), lineage=lineage, funnel=funnel))

@@ -58,7 +58,7 @@ _WRAPPERS = tuple(
 _LISTS = tuple(
     ["simulations", "results", "rollouts", "episodes", "trajectories", "samples", "rows", "data", "runs", "problems"]
 )
-_DEPTH_MAX = 4
+_DEPTH_MAX, _DETAIL_CHARS = 4, 300
 _QUOTES = r"[\\\"'’”]*"
 _NAMED = re.compile(rf"\b(?:product|item)[ _-]?id{_QUOTES}\s*[:=]?\s*{_QUOTES}([A-Za-z0-9][\w-]*)", re.IGNORECASE)
 _KNOWN = (
@@ -370,7 +370,7 @@ def read_foreign(path: Path, first: int = 1, rows: int | None = None) -> Iterato
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             yield Quarantined(place=place, code="V2097", detail=f"not JSON: {error}")
         except ArenaError as error:
-            yield Quarantined(place=place, code=error.failure.code, detail=error.failure.detail)
+            yield Quarantined(place=place, code=error.failure.code, detail=error.failure.detail[:_DETAIL_CHARS])
 
 
 def _lines_from(path: Path) -> Iterator[bytes]:

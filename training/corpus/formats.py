@@ -57,6 +57,7 @@ def _of_text(value: object) -> object:
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _RESPONSE = re.compile(r"<response>(.*?)</response>", re.DOTALL)
 _RESULT = re.compile(r"\s*<(tool_response|obs)>(.*?)</\1>", re.DOTALL)
+_MARKUPS = {"Qwen-Coder": re.compile("<function="), "GLM": re.compile(r"[\w.-]+\s*(<arg_key>|\Z)")}
 _NOTHING, _NONE = msgspec.Raw(b"{}"), msgspec.Raw(b"")
 
 
@@ -108,7 +109,9 @@ def read_turn(text: str) -> Said:
         try:
             written = _MANY.decode(block) if block[:1] == "[" else [_ONE.decode(block)]
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-            raise ArenaError("V2097", f"a tool call is not one: {error}") from error
+            named = next((name for name, form in _MARKUPS.items() if form.match(block)), "")
+            why = f"is in {named}'s markup; only JSON is read" if named else f"is not one: {error}"
+            raise ArenaError("V2097", f"a tool call {why}") from error
         for call in written:
             raw = call.arguments if bytes(call.arguments) != b"{}" else call.parameters
             calls.append(Call(id=call.tool_call_id, name=call.name, arguments=_arguments(raw)))
@@ -283,8 +286,16 @@ def read_messages(value: object) -> list[Message]:
     for number, row in enumerate(as_kind(value, list, "messages")):
         if row is not None:
             messages += _messages(as_kind(row, dict, f"message {number}"), f"message {number}")
-    texts = ((one, broken_apart(one.content), broken_apart(one.reasoning)) for one in lift(messages))
-    return [msgspec.structs.replace(one, content=said, reasoning=thought) for one, said, thought in texts]
+    broken, replace = broken_apart, msgspec.structs.replace
+    return [
+        replace(
+            one,
+            content=broken(one.content),
+            reasoning=broken(one.reasoning),
+            calls=tuple(replace(call, arguments=broken(call.arguments)) for call in one.calls),
+        )
+        for one in lift(messages)
+    ]
 
 
 def is_message(row: object) -> bool:
@@ -305,7 +316,7 @@ def read_tools(value: object) -> str:
         if not isinstance(tool.get("name"), str):
             raise ArenaError("V2097", "a tool has no name")
         tools.append({"type": "function", "function": plain})
-    return served_tools(json_text(_without_nulls(tools), "tools")) if tools else NO_TOOLS
+    return served_tools(broken_apart(json_text(_without_nulls(tools), "tools"))) if tools else NO_TOOLS
 
 
 def _without_nulls(value: Any) -> Any:

@@ -140,6 +140,12 @@ def codes_by_rules(
         yield "failed"
 
 
+def _recommends_once(trace: Trace) -> bool:
+    """Whether recommend_product is called exactly once and ends the work (A.2, rule 2): terminate alone may follow."""
+    names = [call.name for call in calls_of(trace)]
+    return names.count(RECOMMEND) == 1 and {*names[names.index(RECOMMEND) + 1 :]} <= {TERMINATE}
+
+
 def _stops_thinking(trace: Trace) -> bool:
     """Whether the trace ends without a commitment (A.2, rule 5): its last call is neither recommend_product nor
     terminate, or it ends in an assistant turn that only thinks."""
@@ -249,7 +255,7 @@ def gates(known_ids: Collection[str] | None = None) -> Gates:
     return {
         "not_one_path": lambda one: one.facts.is_linear is False and one.provenance == "verbatim",
         "view_incomplete": lambda one: one.rebuilt is not None and bool({*one.rebuilt.lacks} - {"remarks"}),
-        "recommend_count": lambda one: sum(call.name == RECOMMEND for call in calls_of(one)) != 1,
+        "recommend_count": lambda one: not _recommends_once(one),
         "think_stop": _stops_thinking,
         "pairing": lambda one: not is_paired(one.messages),
         "recommend_arguments": lambda one: names_unknown(one, known_ids),

@@ -161,7 +161,7 @@ MEANING: dict[RejectCode, str] = {
     "failed": "the outcome was no success, or nobody knows it",
     "coefficient": "the judge's reasoning coefficient is below the threshold, or there is none",
     "pairing": "a tool call is not answered once right after its turn",
-    "recommend_count": "recommend_product is not called exactly once",
+    "recommend_count": "recommend_product is not called exactly once, with nothing but terminate after it",
     "recommend_arguments": "the recommendation does not parse, or names a product no search returned",
     "broken_call": "a call to learn has arguments that are no JSON object, or names a tool that was not offered",
     "tokens": "longer than the token budget",
@@ -332,8 +332,10 @@ def trace_id_of(messages: Iterable[Message], tools: str) -> str:
 
 
 class UnreadCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows that could not be converted, by the code of the failure. `example` is the place of the first."""
+    """Rows that could not be converted, by the code of the failure. `example` is the place of the first, `detail` what
+    is wrong with it."""
 
     code: str
     count: int
     example: str
+    detail: str = ""

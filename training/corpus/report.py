@@ -242,7 +242,7 @@ _UNJUDGED = (
 _COUNTS = (("teams", "teams"), ("agents", "agent versions"), ("problems", "problems"))
 _TITLE_CHARS, _ID_CHARS = 11, 8  # together they fit where an id alone is cut
 _BAR_CHARS = 30
-_NAME_CHARS = 24
+_NAME_CHARS, _REASON_CHARS = 24, 120
 _UNNAMED = "not recorded"
 
 
@@ -265,11 +265,13 @@ def steps(funnel: Funnel) -> tuple[tuple[RejectCode, int, int], ...]:
 
 
 def length_bins(funnel: Funnel) -> tuple[int, ...]:
-    """Traces by their tokens, in bins of `BIN_TOKENS`, every bin from 0 up to the longest or the budget."""
-    counts = funnel.before.tokens.counts
-    bins = [0] * (max([funnel.rules.tokens_max, *(value for value, _ in counts)]) // BIN_TOKENS + 1)
+    """Traces by their tokens, in bins of `BIN_TOKENS`, every bin from 0 up to the longest or the budget; the last, at
+    twice the budget, holds what is longer still."""
+    counts, budget = funnel.before.tokens.counts, funnel.rules.tokens_max
+    most = max([budget, *(min(value, 2 * budget) for value, _ in counts)]) // BIN_TOKENS
+    bins = [0] * (most + 1)
     for value, count in counts:
-        bins[value // BIN_TOKENS] += count
+        bins[min(value // BIN_TOKENS, most)] += count
     return tuple(bins)
 
 
@@ -298,10 +300,9 @@ def sections(funnel: Funnel, *, is_whole: bool = False) -> tuple[Section, ...]:
         ),
         Section(
             title="Rows that could not be read",
-            header=("code", ">rows", "what is wrong", "the first"),
-            rows=tuple(
-                (one.code, f"{one.count:,}", lookup(one.code).title, _name(one.example)) for one in funnel.unread
-            ),
+            header=("code", ">rows", "the first", "what is wrong with it"),
+            rows=tuple((one.code, f"{one.count:,}", _name(one.example), _reason(one)) for one in funnel.unread),
+            note="each stands with its reason in rejected.jsonl.zst" if funnel.unread else "",
         ),
         Section(
             title="Why traces are out; one may break several rules",
@@ -380,6 +381,10 @@ def _slices(title: str, slices: Sequence[Slice], *, most: int | None = None, is_
     note = f"{others:,} more in funnel.json" if others else ""
     header = ("name", ">traces", ">kept", ">share", "broken most")
     return Section(title=title, header=header, rows=tuple(rows), note=note)
+
+
+def _reason(unread: UnreadCount) -> str:
+    return " ".join(neutral_text(unread.detail or lookup(unread.code).title).split())[:_REASON_CHARS]
 
 
 def _name(name: str) -> str:

@@ -45,7 +45,7 @@ from training.corpus.model import (
     Trace,
     UnreadCount,
 )
-from training.corpus.tokens import open_counter, render
+from training.corpus.tokens import TokenCounter, open_counter, render
 
 Guard = Callable[[Trace], Sequence[RejectCode]]  # `pool` and `leak`, or nothing; picklable
 
@@ -62,7 +62,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     known_ids: frozenset[str] | None = None
 
 
-AppraisedShard = tuple[list[msgspec.Raw], tuple[UnreadCount, ...]]  # appraisals in order, packed; rows not readable
+AppraisedShard = tuple[list[msgspec.Raw], list[Quarantined]]  # appraisals in order, packed; rows not readable
 
 
 class Appraised(Sequence[Appraisal]):
@@ -70,7 +70,7 @@ class Appraised(Sequence[Appraisal]):
 
     def __init__(self) -> None:
         """Raises OSError when the disk does not take it."""
-        self._spool = Spool()
+        self._spool, self._unread = Spool(), Spool()
         self.unread: tuple[UnreadCount, ...] = ()
 
     def add(self, shard: AppraisedShard) -> None:
@@ -78,7 +78,14 @@ class Appraised(Sequence[Appraisal]):
         traces, unread = shard
         for packed in traces:
             self._spool.add(bytes(packed))
-        self.unread = added_up([*self.unread, *unread])
+        for one in unread:
+            self._unread.add(msgspec.msgpack.encode(one))
+        counts = (UnreadCount(code=one.code, count=1, example=one.place, detail=one.detail) for one in unread)
+        self.unread = added_up([*self.unread, *counts])
+
+    def unread_rows(self) -> Iterator[Quarantined]:
+        """Every row that could not be read."""
+        return (_UNREAD.decode(self._unread.get(number)) for number in range(len(self._unread)))
 
     def __len__(self) -> int:
         return len(self._spool)
@@ -87,7 +94,8 @@ class Appraised(Sequence[Appraisal]):
         return _APPRAISAL.decode(self._spool.get(index))
 
 
-_APPRAISAL = msgspec.msgpack.Decoder(Appraisal)
+_APPRAISAL, _UNREAD = msgspec.msgpack.Decoder(Appraisal), msgspec.msgpack.Decoder(Quarantined)
+_CHARS_PER_TOKEN = 16  # more than any text has but one of blanks
 _VERIFYING = frozenset({"check_product_match", "view_product_information", "view_product"})
 
 
@@ -112,11 +120,11 @@ def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
 def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task, guard: Guard) -> AppraisedShard:
     """Read one shard once. Raises ArenaError V2120 when the tokenizer cannot be used."""
     every = gates(task.known_ids)
-    unread: list[UnreadCount] = []
+    unread: list[Quarantined] = []
     done: list[msgspec.Raw] = []
     for row in rows:
         if isinstance(row, Quarantined):
-            unread.append(UnreadCount(code=row.code, count=1, example=row.place))
+            unread.append(row)
             continue
         facts = row.facts
         codes = {code for code, breaks in every.items() if breaks(row)}.union(guard(row))
@@ -141,10 +149,18 @@ def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task,
         )
         if open_arms := [rules for rules in task.arms if not codes_under(appraisal, rules)]:
             is_counted = any("tokens" not in rules.off for rules in open_arms)
-            tokens = open_counter(task.tokenizer).count(render(row)) if is_counted else None
+            most = max(rules.tokens_max for rules in open_arms)
+            tokens = tokens_of(row, open_counter(task.tokenizer), most) if is_counted else None
             appraisal = msgspec.structs.replace(appraisal, fingerprint=fingerprint(row), tokens=tokens)
         done.append(msgspec.Raw(msgspec.msgpack.encode(appraisal)))
-    return done, added_up(unread)
+    return done, unread
+
+
+def tokens_of(trace: Trace, counter: TokenCounter, tokens_max: int) -> int:
+    """The tokens of a trace; of one far over `tokens_max` those of its beginning, so that no row takes minutes."""
+    text = render(trace)
+    tokens = counter.count(head := text[: _CHARS_PER_TOKEN * tokens_max])
+    return counter.count(text) if tokens <= tokens_max and len(head) < len(text) else tokens
 
 
 def _problem_of(trace: Trace) -> str:
