@@ -21,6 +21,7 @@ from arena.records.body import decode_content
 from arena.records.model import RecordContent
 from foundation.canonical import canonical_bytes
 from neurons.cli.app import app
+from neurons.cli.presenter import EXIT_INTEGRITY
 from tests.neurons.arena_stand import short_folder
 
 CASE = Path(__file__).parent / "v1" / "case.tar.xz"
@@ -61,8 +62,10 @@ def test_the_kept_state_verifies_and_exports_the_kept_bytes(kept: Path) -> None:
 
 
 def test_the_kept_export_verifies(kept: Path) -> None:
-    told = arena("records", "verify", "--export", kept / "export", "--processes", 0, "--json")
-    assert json.loads(told)["ok"] is True
+    asked = ("records", "verify", "--export", kept / "export", "--processes", 0, "--json")
+    told = json.loads(arena(*asked))
+    assert told["ok"] is True and json.loads(arena(*asked, "--signer", told["signer"])) == told
+    assert CliRunner().invoke(app, [*map(str, asked), "--signer", "5Other"]).exit_code == EXIT_INTEGRITY
 
 
 def test_each_kept_record_is_read_and_written_to_the_same_bytes(kept: Path) -> None:

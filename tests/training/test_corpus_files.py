@@ -48,7 +48,7 @@ from training.corpus.building import (
 from training.corpus.gates import Guard
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules
 from training.corpus.report import Funnel, draw_sample, render_page, sections, sheet_csv, sheet_html
-from training.corpus.selection import Appraisal, Decision, Task, kept_rows, rejections
+from training.corpus.selection import Task, kept_rows, rejections
 
 if TYPE_CHECKING:
     from tests.training.stock import Stock
@@ -225,22 +225,6 @@ def test_an_arm_that_keeps_nothing_stops_all_of_them_before_a_byte(day: Path, tm
     with pytest.raises(ArenaError, match=r"V2147.*under full"):
         write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)
     assert list(tmp_path.iterdir()) == []
-
-
-GOLDEN = json.loads(Path(__file__).with_name("corpus_golden.json").read_text("utf-8"))
-
-
-def told(traces: Sequence[Appraisal], decision: Decision) -> dict[str, str]:
-    """Rank or codes of each trace by its place, without the log it is of."""
-    pairs = zip(traces, decision.ranks, decision.codes, strict=True)
-    return {one.place.rpartition(":")[2]: str(rank) if rank else " ".join(codes) for one, rank, codes in pairs}
-
-
-@pytest.mark.parametrize("name", ["paper", "loose"])
-def test_the_same_export_gives_the_same_selection(day: Path, name: str) -> None:
-    rules = Rules() if name == "paper" else Rules(coefficient_e4_min=0, off=("subtask", "ranked_out"))
-    found = under(day, rules, ())
-    assert told(found.appraised, found.decisions[0]) == GOLDEN[name]
 
 
 Run = Callable[..., tuple[int, str, str]]

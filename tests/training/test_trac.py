@@ -195,12 +195,7 @@ def test_the_command_writes_fates_and_tasklets_and_a_dry_run_nothing(
     tasklets = (out / "tasklets.jsonl").read_bytes().splitlines()
     assert counted["traces"] == len(judged) > 0
     assert len(tasklets) == dict(counted["fates"])["accepted"] == sum(one.fate == "accepted" for one in judged)
-
-
-def test_a_limit_of_cost_needs_prices(
-    corpus: Path, market: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = command(corpus, tmp_path / "trac", market, capsys, "--price-max", "1")
+    code, _, err = command(corpus, tmp_path / "limited", market, capsys, "--price-max", "1")
     assert code == 2 and "needs the price of" in err
 
 
@@ -225,13 +220,8 @@ class Answering:
 
 
 @pytest.fixture(scope="module")
-def trace() -> Trace:
-    return Maker(5).good("plain").trace
-
-
-@pytest.fixture(scope="module")
-def shown(trace: Trace) -> RenderedTrace:
-    return read_trace(trace)
+def shown() -> RenderedTrace:
+    return read_trace(Maker(5).good("plain").trace)
 
 
 def asker(tmp_path: Path, upstream: Answering, **fields: object) -> Asker:
