@@ -169,11 +169,7 @@ def described_again(folder: Path, manifest: Manifest) -> Manifest:
     return replace(manifest, files=tuple(files))
 
 
-SHOWN: dict[str, tuple[Format, ...]] = {
-    "whole": FORMATS,
-    "tables": ("jsonl", "parquet"),
-    "log": ("jsonl",),
-}
+SHOWN: dict[str, tuple[Format, ...]] = {"whole": FORMATS, "tables": ("jsonl", "parquet"), "log": ("jsonl",)}
 PROGRAM = """
 import json, os, sys
 from pathlib import Path

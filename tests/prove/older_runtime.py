@@ -13,10 +13,7 @@ from bittensor._transport.errors import StorageFunctionNotFound, SubstrateReques
 
 from arena.chain.sdk_client import NodeSubstrate
 
-_EARLIER = {
-    "set_mechanism_weights": "set_weights",
-    "commit_timelocked_mechanism_weights": "commit_crv3_weights",
-}
+_EARLIER = {"set_mechanism_weights": "set_weights", "commit_timelocked_mechanism_weights": "commit_crv3_weights"}
 
 
 class OlderRuntime(NodeSubstrate):
