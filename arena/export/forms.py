@@ -311,17 +311,15 @@ class _EvalLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._log = path, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED)
         self._task = first.facts.agent_name or first.facts.agent_version_id[:_ID_CHARS]
-        self._summaries: list[dict[str, object]] = []
+        self._summaries, self._models = list[dict[str, object]](), dict[str, None]()
         self._values: dict[str, list[float]] = {}
-        self._models: dict[str, None] = {}
         self._times_ms = [first.facts.recorded_ms]
 
     def add(self, row: ViewRow) -> None:
         """Add one trajectory."""
         sample = _sample_of(row)
         _add(self._log, f"samples/{row.facts.seq}_epoch_1.json", sample)
-        scores = _score_values(row.facts)
-        self._summaries.append(_summary(row, sample, scores))
+        self._summaries.append(_summary(row, sample, scores := _score_values(row.facts)))
         for score, value in scores.items():
             self._values.setdefault(score, []).append(value)
         self._models.update(dict.fromkeys(turn.model for turn in row.conversation.completions))
@@ -331,38 +329,30 @@ class _EvalLog:
         """Complete the file, whose header comes last: its path, and how many samples it has."""
         count, plan = len(self._summaries), {"name": "recorded", "steps": [], "config": {}}
         spec = {
-            "eval_id": f"{_TASK}-{self._path.stem}",
-            "run_id": f"{_TASK}-{self._path.stem}",
+            **dict.fromkeys(("eval_id", "run_id"), f"{_TASK}-{self._path.stem}"),
             "created": _time(self._times_ms[0]),
             "task": self._task,
             "task_id": _TASK,
             "task_version": 1,
-            "task_attribs": {},
-            "task_args": {},
+            **{name: {} for name in ("task_attribs", "task_args", "model_args", "config", "packages")},
             "dataset": {"name": "ShoppingBench", "samples": count, "shuffled": False},
             "model": ",".join(self._models) or "none",
-            "model_args": {},
-            "config": {},
-            "packages": {},
         }
         means = [
             {
-                "name": score,
-                "scorer": score,
-                "params": {},
+                **{"name": score, "scorer": score, "params": {}},
                 "metrics": {"mean": {"name": "mean", "value": sum(scored) / len(scored), "params": {}}},
-                "scored_samples": len(scored),
-                "unscored_samples": count - len(scored),
+                **{"scored_samples": len(scored), "unscored_samples": count - len(scored)},
             }
             for score, scored in sorted(self._values.items(), key=lambda one: (one[0] != _HEADLINE, one[0]))
         ]
         stats = {"started_at": _time(self._times_ms[0]), "completed_at": _time(self._times_ms[-1]), "model_usage": {}}
-        results = {"total_samples": count, "completed_samples": count, "scores": means}
-        header = {"version": _VERSION, "status": "success", "eval": spec, "plan": plan}
+        header = {"version": _VERSION, "status": "success", "eval": spec, "plan": plan, "stats": stats}
+        header["results"] = {"total_samples": count, "completed_samples": count, "scores": means}
         with self._log:
             _add(self._log, "_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
             _add(self._log, "summaries.json", self._summaries)
-            _add(self._log, "header.json", header | {"results": results, "stats": stats})
+            _add(self._log, "header.json", header)
         return self._path, count
 
 
