@@ -40,15 +40,15 @@ JUDGE_MODELS: tuple[str, ...] = (
     "deepseek-ai/DeepSeek-V3.1",
     "zai-org/GLM-4.6",
 )
-SCRIPTED_MODELS: tuple[str, ...] = ("scripted-expert", "scripted-careful", "scripted-hasty")
+TOY_MODELS: tuple[str, ...] = ("scripted-toy",)  # which does what its prompt asks for (docs/agents.md)
 
 _BLOCKS_PER_HOUR = 300  # 12 s a block
 
 # The shipped baseline (`harness/agents`), without a preference of models: it searches, and the first model drives it.
 CONTROL_SHA256 = "9e3001199bd8d7f95c72853bc136892a0a29911ecebef5b3cd622f056584ba00"
 
-# The same, driven by the hasty scripted model: whom the sample agents can beat.
-_HASTY_SHA256 = "ad113940f39a73f292a4e3babb70b0f976c6c651efa03f2f87f7d2094c2f652c"
+# The same with a prompt that asks for nothing: whom the sample agents can beat.
+_HASTY_SHA256 = "33d53e4bb3a7f16dad4e293e87a226f081ce75c6890d864b71743236afe351a1"
 
 PAPER = Policy(
     name="paper",
@@ -105,10 +105,10 @@ WINNER = replace(PAPER, name="winner", weights=WeightRules(kind="winner_takes_al
 DEMO = replace(
     PAPER,
     name="demo",
-    inference=replace(PAPER.inference, models=SCRIPTED_MODELS),
+    inference=replace(PAPER.inference, models=TOY_MODELS),
     rubric=replace(PAPER.rubric, models=("scripted-judge",)),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
-    qualifying=replace(PAPER.qualifying, problems=12),
+    qualifying=replace(PAPER.qualifying, problems=12, score_min_e4=1_000),
     admission=AdmissionRules(is_commitment_enough=True),  # a first trial may come with any client
     race=replace(
         PAPER.race,
@@ -123,7 +123,7 @@ DEMO = replace(
         lease_ms=30_000,
         control_sha256=_HASTY_SHA256,
     ),
-    promotion=PromotionRules(kind="evidence", evidence_races=1),  # a single short race shows a top agent
+    promotion=PromotionRules(kind="evidence", evidence_alone=20, evidence_races=1),  # two short races crown one
     guest=GuestRules(is_racing_level_required=False),
 )
 

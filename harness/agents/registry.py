@@ -19,6 +19,15 @@ from harness.inference.scripted.model import MODELS
 
 EXAMPLES = ("first_search", "model_loop", "compare_and_budget")
 _NAMES = ("baseline", "subtask", "nop", "echoer", "cheater")
+_PROMPT_BLOCK = re.compile(r'^PROMPT = """.*?"""', re.MULTILINE | re.DOTALL)
+_FIND = "Find what the user asks for, recommend it and terminate."
+_CARE = f"{_FIND} Use few words and the price and service filters. Say what you found."
+_PROMPTS = {  # at which the model that obeys its prompt shops as those of these names do
+    "scripted-expert": f"{_CARE} Search for every word of a name. Read options with view_product_information. Compare"
+    " candidates. One shop has one shop_id. Check a total with calculate_voucher.",
+    "scripted-careful": f"{_CARE} Compare candidates.",
+    "scripted-hasty": _FIND,
+}
 _MODEL_LINE = re.compile(r'^MODEL = ""', re.MULTILINE)
 _ANSWERS_BLOCK = re.compile(r"^ANSWERS = \{.*?^\}", re.MULTILINE | re.DOTALL)
 
@@ -76,8 +85,10 @@ def reference_sha256s() -> frozenset[str]:
 
 
 def baseline_source(model: str) -> str:
-    """The baseline with its model preference set to `model`; nothing else differs."""
-    return _MODEL_LINE.sub(lambda _: f"MODEL = {json.dumps(model)}", _read("baseline"), count=1)
+    """The baseline with its model preference set to `model`, and for one of the scripted levels a prompt as good."""
+    source = _MODEL_LINE.sub(lambda _: f"MODEL = {json.dumps(model)}", _read("baseline"), count=1)
+    prompt = _PROMPTS.get(model)
+    return _PROMPT_BLOCK.sub(lambda _: f"PROMPT = {json.dumps(prompt)}", source, count=1) if prompt else source
 
 
 def cheater_source(ids: Sequence[str]) -> str:

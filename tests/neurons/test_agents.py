@@ -118,7 +118,7 @@ def test_recorded_completions_answer_again_and_a_changed_request_is_said_to_be_m
     size = Path(kept).stat().st_size
     again = json.loads(arena("run", source, "--count", "2", "--json", "--replay", kept)[1])
     assert [row["body_sha256"] for row in again] == [row["body_sha256"] for row in first]
-    changed = source.replace("You are a shopping assistant", "You are a careful shopping assistant")
+    changed = source.replace("Find what", "First find what")
     code, shown, _ = arena("run", changed, "--count", "2", "--replay", kept)
     assert code == 3
     assert "not run: 2 of 2" in shown

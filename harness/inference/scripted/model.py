@@ -23,7 +23,7 @@ from harness.inference.client import code_of_status
 from harness.inference.port import ModelReply
 from harness.inference.reply import read_reply
 from harness.inference.request import AskedMessage
-from harness.inference.scripted.shopper import LEVELS, SKILLS, Program, ShopperTurn, WrittenCall, shop
+from harness.inference.scripted.shopper import LEVELS, SKILLS, TOY, Program, ShopperTurn, WrittenCall, shop, skill_of
 
 MODELS: tuple[str, ...] = tuple(LEVELS)
 _CHARS_PER_TOKEN = 4
@@ -59,8 +59,8 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises RequestError: 404 for an unknown model, 400 for a request without messages or one that streams.
     """
-    if request.get("model") not in SKILLS:
-        raise RequestError(404, f"model {request.get('model')!r} does not exist; known: {', '.join(SKILLS)}")
+    if (model := request.get("model")) not in (known := (*SKILLS, TOY)):
+        raise RequestError(404, f"model {model!r} does not exist; known: {', '.join(known)}")
     if request.get("stream"):
         raise RequestError(400, "this server does not stream")
     try:
@@ -79,8 +79,9 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
         turn = ShopperTurn(think="", calls=tuple(dictated))
     elif offered or is_text:
         results = _text_results(texts) if is_text else _native_results(asked.messages)
-        program = shop(users[0], SKILLS[request["model"]], lambda name: name in offered or (is_text and name in system))
-        turn = _next_turn(program, results)
+        skill = skill_of("\n".join([system, *users])) if model == TOY else SKILLS[request["model"]]
+        program = shop(users[0], skill, lambda name: name in offered or (is_text and name in system))
+        turn = _next_turn(program, results, 1 if skill.is_naive else None)
     else:  # no tools are on offer: two sentences that quote the beginning of the prompt
         words = users[-1].split()
         more = " and so on" if len(words) > _NARRATED_WORDS else ""
@@ -92,8 +93,9 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     return _as_response(request, turn)
 
 
-def _next_turn(program: Program, results: Mapping[str, Any]) -> ShopperTurn:
-    """Run the shopping program against the results at hand, by call, up to the first call that has none yet.
+def _next_turn(program: Program, results: Mapping[str, Any], at_once: int | None) -> ShopperTurn:
+    """Run the shopping program against the results at hand, by call, up to the first call that has none yet: that one
+    and those of its turn, `at_once` at most.
 
     The program is a generator that yields turns and is sent their results, so it reads as one straight story while
     the model keeps no state: every request replays it from the start.
@@ -102,7 +104,7 @@ def _next_turn(program: Program, results: Mapping[str, Any]) -> ShopperTurn:
     while True:
         missing = tuple(call for call in turn.calls if _key(call) not in results)
         if missing or not turn.calls:
-            return ShopperTurn(think=turn.think, calls=missing)
+            return ShopperTurn(think=turn.think, calls=missing[:at_once])
         try:
             turn = program.send([results[_key(call)] for call in turn.calls])
         except StopIteration:

@@ -142,29 +142,60 @@ def _read_voucher(text: str) -> Voucher:
 
 _Q_CHARS = 200
 _HITS_CITED = 3
+_GLANCED = 2  # hits that the toy looks at where nothing tells it to compare
 _WISH_CHARS = 160
 _MISSED_WORD, _MISSED_CONSTRAINT = 2, 3  # what a missed name word or constraint weighs
 _FAR = 1_000  # heavier than any fit
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
-    """How thoroughly a level shops."""
+    """How thoroughly it shops."""
 
     name_words: int = 99  # how many words of a wish's name it searches for, counted from the end, where the noun stands
-    minds_terms: bool = True  # sends price and service filters, and minds that products may have to come from one shop
+    minds_terms: bool = True  # sends price and service filters
+    minds_shop: bool = True  # and minds that products may have to come from one shop
+    minds_budget: bool = False  # checks the total after the voucher, and takes cheaper ones where it is over
     candidates: int = 0  # hits per wish whose details are read; 0 reads none
     analyses: bool = False  # says what it found
     is_thorough: bool = False  # ranks hits by how they fit, compares in writing, verifies at the end
     is_concise: bool = False  # says one sentence in all, which compares what it takes with what it leaves
+    is_naive: bool = False  # one call a turn; the cheapest of the first hits; no discount that no tool worked out
 
 
 LEVELS: dict[str, Skill] = {  # what an endpoint lists
-    "scripted-expert": Skill(candidates=4, analyses=True, is_thorough=True),
+    "scripted-expert": Skill(candidates=4, analyses=True, is_thorough=True, minds_budget=True),
     "scripted-careful": Skill(name_words=2, candidates=2, analyses=True),
-    "scripted-hasty": Skill(name_words=1, minds_terms=False),
+    "scripted-hasty": Skill(name_words=1, minds_terms=False, minds_shop=False),
 }
 CONCISE = "scripted-concise"  # for small models to learn from: everything it does fits 200 tokens
 SKILLS: dict[str, Skill] = {**LEVELS, CONCISE: Skill(is_concise=True)}
+TOY = "scripted-toy"  # shops as well as its instructions say
+_OBEYED = {
+    "every word": re.compile(r"\b(?:all|every|each)(?: the| of the)? words?\b|\b(?:whole|full) name\b"),
+    "few words": re.compile(r"\bfew\b.{0,20}\bwords\b"),
+    "filter": re.compile(r"\bfilter"),
+    "shop": re.compile(r"\bshop_id\b"),
+    "voucher": re.compile(r"\bcalculate_voucher\b"),
+    "details": re.compile(r"\bview_product_information\b"),
+    "compare": re.compile(r"\bcompar(?:e|ing|ison)\b"),
+    "say": re.compile(r"\b(?:say|quote|explain|think|own words)\b"),
+}
+
+
+def skill_of(instructions: str) -> Skill:
+    """What the toy model does of what it is asked to: it looks for a few phrases, and knows no others."""
+    text = " ".join(instructions.lower().split())
+    obeyed = {name for name, phrase in _OBEYED.items() if phrase.search(text)}
+    return Skill(
+        name_words=99 if "every word" in obeyed else 2 if "few words" in obeyed else 1,
+        minds_terms="filter" in obeyed,
+        minds_shop="shop" in obeyed,
+        minds_budget="voucher" in obeyed,
+        candidates=2 * ("details" in obeyed),
+        analyses="say" in obeyed or "compare" in obeyed,
+        is_thorough="compare" in obeyed,
+        is_naive=True,
+    )
 
 
 class WrittenCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,8 +278,7 @@ class _Shopper:
         chosen = self._choose(fits)
         for index, fit in chosen:
             self._say(self._why(index, fit, fits[index]))
-        if self._skill.is_thorough:
-            yield from self._verify(chosen)
+        yield from self._verify(chosen)
         ids = [fit.offer.product_id for _, fit in chosen]
         if self._skill.is_concise:
             self._notes.append(_prefer(chosen[0][1].offer, fits[chosen[0][0]]) if chosen else "Nothing was found.")
@@ -300,33 +330,37 @@ class _Shopper:
         if self._skill.is_thorough:
             for row in fits:
                 row.sort(key=lambda fit: fit.miss)
+        elif self._skill.is_naive:
+            fits = [sorted(row[:_GLANCED], key=lambda fit: fit.offer.price) for row in fits]
         return fits
 
     def _choose(self, fits: list[list[_Fit]]) -> list[tuple[int, _Fit]]:
         """The best fit per wish, inside one shop where that is asked, within the budget where there is one."""
-        if self._brief.is_one_shop and self._skill.minds_terms and (shop_id := _best_shop(fits)):
+        if self._brief.is_one_shop and self._skill.minds_shop and (shop_id := _best_shop(fits)):
             fits = [[fit for fit in row if fit.offer.shop_id == shop_id] or row for row in fits]
         chosen = [(index, row[0]) for index, row in enumerate(fits) if row]
-        terms = self._brief.voucher
-        if terms is None or not self._skill.is_thorough:
+        terms, skill = self._brief.voucher, self._skill
+        if terms is None or not (skill.minds_budget or skill.is_naive):
             return chosen
-        if _bill([fit.offer for _, fit in chosen], terms).is_within_budget:
+        bill = _bill([fit.offer for _, fit in chosen], terms)
+        if bill.is_within_budget if skill.minds_budget else bill.total_php <= terms.budget:
             return chosen
+        worst = {index: best.miss if skill.minds_budget else _FAR for index, best in chosen}  # that may be taken
         return [
-            (index, min((fit for fit in fits[index] if fit.miss <= best.miss), key=lambda fit: fit.offer.price))
-            for index, best in chosen
+            (index, min((fit for fit in fits[index] if fit.miss <= most), key=lambda fit: fit.offer.price))
+            for index, most in worst.items()
         ]
 
     def _verify(self, chosen: Sequence[tuple[int, _Fit]]) -> Program:
         """Check what was chosen with the tools that can tell, all in one turn."""
         calls: list[WrittenCall] = []
-        for index, fit in chosen if self._has_tool("check_product_match") else ():
+        for index, fit in chosen if self._skill.is_thorough and self._has_tool("check_product_match") else ():
             asked = _pairs_to_check(self._brief.wishes[index], fit.offer)
             if asked:
                 product_id, requirements = fit.offer.product_id, foreign_text(asked)
                 calls.append(_call("check_product_match", product_id=product_id, requirements=requirements))
         terms = self._brief.voucher
-        if terms is not None and chosen and self._has_tool("calculate_voucher"):
+        if terms is not None and chosen and self._skill.minds_budget and self._has_tool("calculate_voucher"):
             calls.append(self._voucher_call(terms, [fit.offer for _, fit in chosen]))
         if calls:
             results = yield from self._turn(*calls)

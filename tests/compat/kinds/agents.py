@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.rules import what_to_change
-from arena.policies import SCRIPTED_MODELS, SN15_2026_08, SN15_ENVIRONMENT
+from arena.policies import SN15_2026_08, SN15_ENVIRONMENT
 from arena.policy import Policy
 from foundation.codes import lookup, owner_of
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
-from harness.inference.scripted.model import ScriptedUpstream
+from harness.inference.scripted.model import MODELS, ScriptedUpstream
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import Toolbox
 from problems.model import BUCKETS, OutcomeScore, Problem
@@ -106,7 +106,7 @@ def _run(source: str, problem: Problem, policy: Policy) -> tuple[str, bool, bool
 
 def _policy_for(contract: str) -> Policy:
     policy = SN15_ENVIRONMENT if contract == ENVIRONMENT else SN15_2026_08
-    return replace(policy, inference=replace(policy.inference, models=SCRIPTED_MODELS))
+    return replace(policy, inference=replace(policy.inference, models=MODELS))
 
 
 @functools.cache
