@@ -105,6 +105,7 @@ WINNER = replace(PAPER, name="winner", weights=WeightRules(kind="winner_takes_al
 DEMO = replace(
     PAPER,
     name="demo",
+    version=4,
     inference=replace(PAPER.inference, models=TOY_MODELS),
     rubric=replace(PAPER.rubric, models=("scripted-judge",)),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),

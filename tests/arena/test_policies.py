@@ -45,7 +45,7 @@ HASHES = {  # a changed number of a shipped policy makes it another rule set: it
     "sn15-environment": "81a0ca3e92e8cd71",
     "agentic": "153cbeb7c94b9ce8",
     "winner": "3709cad902fe29d0",
-    "demo": "f275a599fe347535",
+    "demo": "9f97359e8da8492c",
 }
 
 
