@@ -49,7 +49,6 @@ from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.sharing import HEAR_EVERY_S, AddressLoop, SharingLoop, open_exchange
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
-from neurons.settings.observe import configure_logs
 from neurons.settings.settings import Settings
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -62,7 +61,6 @@ HELD_MS = 120_000
 
 def run_validator(settings: Settings) -> None:
     """Open a node and run it until SIGTERM or SIGINT. Raises the ArenaError that ended it."""
-    configure_logs(settings.log_level)
     asyncio.run(_run(settings))
 
 

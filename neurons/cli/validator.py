@@ -12,6 +12,7 @@ import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
+import structlog
 import typer
 from typer.core import TyperCommand, TyperGroup
 
@@ -135,6 +136,10 @@ def validator(
         show(resolved.rows, format_rows(resolved.rows))
         require_startable(with_held_release(resolved.settings))
         return
+    from neurons.settings.observe import configure_logs
+
+    configure_logs(resolved.settings.log_level)
+    structlog.get_logger().info("starting", text="starting: the program")  # its imports take a second or two
     from neurons.validator import run_validator
 
     run_validator(resolved.settings)

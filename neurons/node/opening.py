@@ -87,13 +87,18 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     titles of the suite), P4001, P4006, P4014 or P4010 (the suite), V2062 and U3035 (this node may not race), U3037,
     U3039 and V2032 (the chain has not what this release asks). For each `arena doctor` has a row that fails.
     """
-    signer, chain, objects = require_settings(settings), chain_of(settings), open_bodies(settings)
-    make_own_folder(settings.state_dir)
+    policy_of(settings)  # fail early on an unknown policy
+    stage = functools.partial(structlog.get_logger().info, "starting")
+    objects = open_bodies(settings)
+    signer = signer_of(settings)
+    chain = chain_of(settings)
+    require_own_folder(settings.state_dir, signer.hotkey)
     require_ports(settings)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(alone_on_host(settings, signer.hotkey))
         await prepare_local_chain(chain, signer)
         permitted = await require_permit(chain, signer.hotkey)
+        stage(text="starting: the database")
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
         sharing = await stack.enter_async_context(open_sharing(settings, signer, location))
         operator, operator_files = await operator_of(settings, chain), None
@@ -102,11 +107,15 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             settings = await operator_files.start(await newest_race(store))
         policy = policy_of(settings)
         require_company(settings, policy, len(permitted))
+        made = "" if catalogue_path(settings).exists() else " of synthetic products is made, once: about 20 s"
+        stage(text=f"starting: the catalogue{made}")
         await asyncio.to_thread(prepare_catalogue, settings)
         upstreams, judge = chosen_endpoints(settings, policy)
         if upstreams:
             await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models)
+        stage(text="starting: workers and their jails")
         pool = await _open_pool(settings, policy, upstreams, judge, stack)
+        stage(text="starting: the public problems and the gate")
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         serving = open_serving(settings, location, policy, suite, stack)

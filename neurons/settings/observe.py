@@ -43,10 +43,12 @@ def configure_logs(level: LogLevel = "info") -> None:
 
 
 def _for_people(otherwise: structlog.dev.ConsoleRenderer) -> Callable[[Any, str, EventDict], str]:
-    """A renderer that shows an event's `text`, and any other event as fields."""
+    """A renderer that shows an event's `text` (none where it is ""), and any other event as fields."""
 
     def render(logger: Any, name: str, event: EventDict) -> str:
         text = event.get("text")
+        if text == "":  # what only the machinery needs
+            raise structlog.DropEvent
         if text:
             return f"{str(event['timestamp'])[11:19]} UTC  {printable(text)}"
         said = {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
