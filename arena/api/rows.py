@@ -18,10 +18,11 @@ from fastapi import Query
 
 from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
-from arena.race.evidence import UNIT, held_by_hotkey, needed
-from arena.race.settle import evidence_needed, readable_policy
+from arena.policy import PromotionRules
+from arena.race.evidence import UNIT, evidence_text, held_by_hotkey, needed, wins_needed
+from arena.race.settle import evidence_needed, policy_of, readable_policy
 from arena.race.weights import NoPlace, margin_e4, no_places
-from arena.records.model import SettlementRecord, Standing, Subject
+from arena.records.model import Evidence, SettlementRecord, Standing, Subject
 from arena.records.port import SubmissionState
 from arena.visibility.rule import MOMENTS, Access, Moment, Thing, may_see, opening_text
 from foundation.canonical import UNREADABLE_JSON
@@ -193,12 +194,16 @@ class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 class AgentRace(msgspec.Struct, frozen=True, kw_only=True):
     """Where an agent stood in one settled race. `evidence`: what its hotkey then held against the top agent (None of
-    that agent itself), and `evidence_needed`, what took the top; both None under policies that crown otherwise."""
+    that agent itself), and `evidence_needed`, what took the top; both None under policies that crown otherwise.
+    `wins_needed`: how many problems more it had to win, and lose none; `ties`: as many as it scored like the top agent.
+    """
 
     race_id: str
     standing: Standing
     evidence: float | None = None
     evidence_needed: int | None = None
+    wins_needed: int | None = None
+    ties: int = 0
     no_place: NoPlace | None = None
 
 
@@ -301,6 +306,10 @@ def agent_races(record: SettlementRecord | None) -> Iterator[AgentRace]:
     if record is None:
         return
     evidence, least, unpaid = held_by_hotkey(record), evidence_needed(record), no_places(record)
+    short: dict[str, int] = {}
+    if least is not None and isinstance(record.evidence, Evidence) and record.inputs is not None:
+        rules, validators = policy_of(record).promotion, len(record.inputs.validators)
+        short = {one.miner_hotkey: wins_needed(one, rules, validators) for one in record.evidence.held}
     for standing in record.standings:
         held = evidence.get(standing.miner_hotkey)
         yield AgentRace(
@@ -308,6 +317,8 @@ def agent_races(record: SettlementRecord | None) -> Iterator[AgentRace]:
             standing=standing,
             evidence=None if held is None else held / UNIT,
             evidence_needed=least,
+            wins_needed=short.get(standing.miner_hotkey),
+            ties=standing.problems - standing.wins - standing.losses,
             no_place=unpaid.get(standing.miner_hotkey),
         )
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 from fastapi import FastAPI, Path, Request
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from arena.api.board import Board, RaceView
@@ -32,7 +33,7 @@ from arena.gate.rules import RULES, Finding
 from arena.policy import Policy
 from arena.race.admission import hold_ends
 from arena.records.body import decode_content
-from arena.records.model import VerdictRecord
+from arena.records.model import EvaluationRecord, VerdictRecord
 from arena.records.port import (
     EVERY_STATE,
     GATED,
@@ -45,13 +46,14 @@ from arena.records.port import (
 from arena.store.postgres import PostgresStore
 from arena.submissions.admission import admit, hold_of, next_allowed_block, read_report
 from arena.submissions.model import SignedSubmission, waiting_row
+from arena.view.reading import AXES
 from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
 from foundation.codes import PEER_LACKS
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import network_of
 from judge.verdict import Verdict
-from problems.model import POOLS
+from problems.model import POOLS, OutcomeScore
 
 STREAM = "door"
 REASON_CHARS_MAX = 500
@@ -132,22 +134,27 @@ _TO_DO: dict[SubmissionState, str] = {
 
 class OwnRace(msgspec.Struct, frozen=True, kw_only=True):
     """One race of an agent: the race as everybody knows it, and how the agent stood in it once that may be shown.
-    `done` of `total` episodes are this validator's."""
+    `done` of `total` episodes are this validator's; `against`: the name of the agent that was at the top."""
 
     race: RaceRow
     stood: AgentRace | None = None
     reason: str = ""  # of a cancelled one
+    against: str = ""
     done: int = 0
     total: int = 0
 
 
-class JudgedProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """What the judge said of one episode: a sentence of each model."""
+class RacedProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """One episode of a released race: `record`, its number in this validator's log; what was missed, `product 2: price`
+    or how it ended; and what the judge said, a sentence of each model (quality None: nothing)."""
 
     race_id: str
     problem_id: str
-    quality_e4: int
-    sentences: tuple[str, ...]
+    record: int
+    is_solved: bool
+    missed: tuple[str, ...] = ()
+    quality_e4: int | None = None
+    sentences: tuple[str, ...] = ()
 
 
 class QualifyingStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,7 +183,7 @@ class SubmissionStatus(msgspec.Struct, frozen=True, kw_only=True):
     qualifying: QualifyingStatus | None
     agreed: AgreedStanding | None
     races: tuple[OwnRace, ...]
-    judged: tuple[JudgedProblem, ...]  # of the newest released race
+    problems: tuple[RacedProblem, ...]  # of the newest released race
     what_to_do: str
 
 
@@ -195,7 +202,7 @@ class Desk:
         self.store, self.chain, self.policy, self._board = store, chain, policy, board
         self.registration = registration or Registration(chain)
         self._parser = Parser(policy.gate)
-        self._judged: dict[str, dict[str, list[JudgedProblem]]] = {}  # by race and agent
+        self._judged: dict[str, dict[str, tuple[RacedProblem, ...]]] = {}  # by race and agent
 
     async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> SubmissionStatus:
         """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in; where
@@ -305,44 +312,76 @@ class Desk:
             qualifying=qualifying,
             agreed=row.agreed,
             races=tuple(self._race(race, agent, counts) for race in own[: -RACES_SHOWN - 1 : -1]),
-            judged=await self._said(own, agent) if row.state in GATED else (),
+            problems=await self._raced(own, agent) if row.state in GATED else (),
             what_to_do=_TO_DO[row.state],
         )
 
     def _race(self, race: RaceView, agent: str, counts: list[ItemCount]) -> OwnRace:
         work = next((each for each in counts if (each.stage, each.race_id) == ("race", race.race_id)), None)
         done, total = (work.done, work.total) if work else (0, 0)
+        before = race.told.inputs.incumbent if race.told and race.told.inputs else None
+        stored = self._board.submissions.get(before.agent_version_id) if before else None
         return OwnRace(
             race=race_row(self._board, race),
             stood=next((one for one in agent_races(race.told) if one.standing.agent_version_id == agent), None),
             reason=race.told.reason if race.told else "",
+            against=stored.name if stored else before.agent_version_id[:10] if before else "",
             done=done,
             total=total,
         )
 
-    async def _said(self, own: list[RaceView], agent: str) -> tuple[JudgedProblem, ...]:
-        """What this validator's judge said of an agent in the newest released race that it was in."""
+    async def _raced(self, own: list[RaceView], agent: str) -> tuple[RacedProblem, ...]:
+        """How an agent did on each problem of the newest released race that it was in, as this validator saw it."""
         for race in reversed(own):  # its miner asks for it in every pool by name
             if race.release and may_see("owner", "verdict", race.moment, pool=POOLS[0], pools=POOLS).is_seen:
                 break
         else:
             return ()
         if race.race_id not in self._judged:
-            found: dict[str, list[JudgedProblem]] = {}
-            async for record in self.store.records(self.store.validator, kinds=("verdict",), race_id=race.race_id):
+            found: dict[str, dict[str, RacedProblem]] = {}
+            async for record in self.store.records(
+                self.store.validator, kinds=("evaluation", "verdict"), race_id=race.race_id
+            ):
                 said = decode_content(record.content).payload
-                if isinstance(said, VerdictRecord) and isinstance(said.verdict, Verdict):
-                    judged = JudgedProblem(
+                if isinstance(said, EvaluationRecord):
+                    solved = isinstance(said.outcome, OutcomeScore) and said.outcome.is_success
+                    found.setdefault(said.subject.agent_version_id, {})[said.context.problem_id] = RacedProblem(
                         race_id=race.race_id,
                         problem_id=said.context.problem_id,
-                        quality_e4=said.verdict.quality_e4,
-                        sentences=tuple(opinion.explanation for opinion in said.verdict.opinions),
+                        record=record.seq,
+                        is_solved=solved,
+                        missed=tuple(missed(said)),
                     )
-                    found.setdefault(said.subject.agent_version_id, []).append(judged)
+                elif isinstance(said, VerdictRecord) and isinstance(said.verdict, Verdict):
+                    of_agent, problem = found.get(said.subject.agent_version_id, {}), said.context.problem_id
+                    if problem in of_agent:
+                        quality, opinions = said.verdict.quality_e4, said.verdict.opinions
+                        sentences = tuple(opinion.explanation for opinion in opinions)
+                        of_agent[problem] = replace(of_agent[problem], quality_e4=quality, sentences=sentences)
             if len(self._judged) == RACES_JUDGED:
                 self._judged.clear()
-            self._judged[race.race_id] = found
-        return tuple(self._judged[race.race_id].get(agent, ()))
+            self._judged[race.race_id] = {name: tuple(rows.values()) for name, rows in found.items()}
+        return self._judged[race.race_id].get(agent, ())
+
+
+def missed(record: EvaluationRecord) -> Iterator[str]:
+    """What an episode that solved nothing lacked, as its record says it: how it ended early, and the axes of each
+    product that no rule of the request found met."""
+    if record.failure is not None:
+        yield f"{record.failure.code} {record.stop}"
+    outcome = record.outcome
+    if not isinstance(outcome, OutcomeScore) or outcome.is_success:
+        return
+    for number, slot in enumerate(outcome.slots, 1):
+        if slot.recommended_id is None or not slot.is_found:
+            yield f"product {number}: none that counts"
+        elif not slot.is_satisfied:
+            axes = [name for name in AXES if getattr(slot, name).hits < getattr(slot, name).total]
+            yield f"product {number}: {', '.join(axes)}"
+    if outcome.is_one_shop is False:
+        yield "not from one shop"
+    if outcome.is_within_budget is False:
+        yield "over the budget"
 
 
 def _is_of(race: RaceView, agent_version_id: str, state: SubmissionState) -> bool:

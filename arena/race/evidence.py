@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from msgspec.structs import replace
+
 from arena.policy import PromotionRules
 from arena.records.model import Evidence, HeldEvidence, SettlementRecord, Top
 
@@ -20,6 +22,7 @@ STAKES = (1, 2, 4, 8)  # sixteenths of what is held, put on every problem
 UNIT = 1_000_000  # of carried evidence
 _WHOLE = 960_000  # sixteen times six times the score of a solved problem, 10,000
 _CARRIED_MAX = 10**15  # far above any threshold, and still an integer of JSON
+_WINS_MAX = 500
 _LEAVING_FROM = 3  # validators from which on one is left out
 _FRESH = (UNIT,) * len(STAKES)
 
@@ -97,6 +100,16 @@ def held_by_hotkey(settlement: SettlementRecord) -> dict[str, int]:
     validators = len(settlement.inputs.validators)
     held = {one.miner_hotkey: held_millionths(one, validators) for one in settlement.evidence.held}
     return dict(sorted(held.items(), key=lambda row: -row[1]))
+
+
+def wins_needed(one: HeldEvidence, rules: PromotionRules, validators: int) -> int:
+    """How many more problems a hotkey has to solve that the top agent does not, and lose none, until it holds enough;
+    0 where it does, at most 500."""
+    count, full = 0, [_WHOLE // 16]  # six times the score of a solved problem
+    while held_millionths(one, validators) < needed(rules, validators) * UNIT and count < _WINS_MAX:
+        count += 1
+        one = replace(one, millionths=tuple(_multiplied(row, full) for row in one.millionths))
+    return count
 
 
 def evidence_text(evidence: float) -> str:

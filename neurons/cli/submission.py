@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import sys
+import textwrap
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +17,7 @@ import msgspec
 import typer
 
 from arena.chain.keys import HttpAuth
-from arena.chain.port import Metagraph, Signer, Subtensor
+from arena.chain.port import LOCAL_NETWORK, Metagraph, Signer, Subtensor, is_local
 from arena.race.draw import permitted_validators
 from arena.race.evidence import evidence_text
 from arena.records.log import agent_version_id
@@ -24,20 +27,22 @@ from foundation.canonical import text_hash
 from foundation.codes import Owner
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, printable
-from neurons.cli.agent import AgentFile, read_agent, source_of
+from neurons.cli.agent import WIDTH, AgentFile, read_agent, source_of
 from neurons.cli.options import KeyFlags, NetworkOption, command
-from neurons.cli.presenter import badge, share_text, show
+from neurons.cli.presenter import EXIT_FAILED, badge, share_text, show
 
 if TYPE_CHECKING:
     from arena.door.client import DoorAnswer, DoorClient
-    from arena.door.service import OwnRace, SubmissionStatus
+    from arena.door.service import OwnRace, RacedProblem, SubmissionStatus
+    from arena.policy import Policy
     from neurons.settings.settings import Settings
 
 app = typer.Typer()
 
 FINAL_PAUSE_S = 0.5
 WATCH_S = 3.0
-SENTENCES_SHOWN = 3
+PROBLEMS_SHOWN, SENTENCES_SHOWN = 5, 2
+_NO_LOSS_E4 = 8_000  # the judge's quality from which on nothing is lost
 _COLOURS = {"waiting": "cyan", "accepted": "green", "qualified": "green", "withdrawn": "yellow", "review": "yellow"}
 _ENDED = frozenset({"withdrawn", "refused", "rejected", "unqualified"})
 
@@ -83,7 +88,7 @@ class MinerSession:
 
         found = await find_doors(self.client, metagraph, self.urls)
         if not any(door.state for door in found):
-            raise _no_door(found, "none publishes an address on chain")
+            raise _no_door(found, "none publishes an address on chain", self.settings)
         return await read_statuses(self.client, found) if is_registered else found
 
     async def register(self) -> None:
@@ -91,7 +96,7 @@ class MinerSession:
         registered = await self.chain.register(self.signer)
         if registered.status != "ok":
             raise ArenaError("U3031", registered.detail)
-        typer.echo("registered. Waiting until it is final; validators use final blocks only.", err=True)
+        say_stage("registered; waiting about 25 s until that is final: validators use final blocks only")
         while (await self.chain.metagraph(await self.chain.finalized_block())).uid_of(self.signer.hotkey) is None:
             await asyncio.sleep(FINAL_PAUSE_S)
 
@@ -107,13 +112,29 @@ class MinerSession:
         return made, row | {"commitment_block": block, "network": self.settings.network}
 
 
+def open_chain(settings: Settings) -> Subtensor:
+    """The chain that a miner's command reads: a local one that its validator made, since a miner makes none. Raises
+    ArenaError V2030, U3030."""
+    from arena.chain.opening import local_chain_path
+    from neurons.settings.inputs import chain_of
+
+    if settings.network == LOCAL_NETWORK and not local_chain_path(settings.state_dir).exists():
+        raise ArenaError(
+            "U3030",
+            f"no local chain in {settings.state_dir}",
+            fix="give --state-dir of its validator; one on another machine: --subtensor.network http://HOST:PORT, which"
+            " it serves with --local-chain-port",
+        )
+    return chain_of(settings)
+
+
 @contextlib.asynccontextmanager
 async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncIterator[MinerSession]:
     """The session of the settings' hotkey. Raises ArenaError V2030, U3030."""
     from arena.door.client import DoorClient
-    from neurons.settings.inputs import chain_of, signer_of
+    from neurons.settings.inputs import signer_of
 
-    signer, chain = signer_of(settings), chain_of(settings)
+    signer, chain = signer_of(settings), open_chain(settings)
     async with DoorClient(HttpAuth(signer, time.time_ns)) as client:
         yield MinerSession(settings, signer, chain, client, urls or ())
 
@@ -126,53 +147,69 @@ async def submit(
     name: Annotated[str, typer.Option(help="Name shown beside the agent; else the file's.")] = "",
     register: _Register = False,
     policy: _Policy = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed without a terminal.")] = False,
 ) -> None:
     """Sign an agent file and submit it.
 
+    arena submit my_agent/agent.py --policy demo --wallet.hotkey //Charlie --state-dir node
+
     First the gate's rules on form and names are checked here, so that a typing mistake costs nothing (`arena check`
-    also knows the catalogue), and validators are looked for: on chain, or at --url. Then sha256(hotkey, source) is
-    committed on chain, and only then the source is handed in, to as many validators as are to qualify it. The others
-    fetch it from those. Doing it again with the same file is safe. Exit code 1 when the gate would reject it or the
-    hotkey may not submit, 3 when wallet, chain or validators are not there.
+    also knows the catalogue), and validators are looked for: on chain, or at --url. It says what it will do and what
+    that costs, and asks. Then sha256(hotkey, source) is committed on chain, and only then the source is handed in, to
+    as many validators as are to qualify it. The others fetch it from those. Doing it again with the same file is safe.
+    Exit code 1 when the gate would reject it or the hotkey may not submit, 3 when wallet, chain or validators are not
+    there.
     """
     from arena.door.client import deliver, would_take
     from arena.race.admission import asked_count
     from neurons.settings.inputs import policy_of
 
     settings = chain.settings(**vars(key), policy=policy)
-    source, review = _checked_source(settings, agent)
+    (source, review), rules, stands = _checked_source(settings, agent), policy_of(settings), "nothing was sent"
     async with open_session(settings, chain.url) as session:
-        metagraph = await session.chain.metagraph()
-        if not register and metagraph.uid_of(session.signer.hotkey) is None:
-            raise ArenaError("A1008", session.signer.hotkey)
-        version, block = agent_version_id(session.signer.hotkey, text_hash(source)), await session.chain.block() + 1
-        found = await session.doors(metagraph, is_registered=not register)
+        metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
+        is_known = metagraph.uid_of(hotkey) is not None
+        if not register and not is_known:
+            raise _not_registered(settings, hotkey)
+        version, block = agent_version_id(hotkey, text_hash(source)), await session.chain.block() + 1
+        found = await session.doors(metagraph, is_registered=is_known)
         doors = [would_take(door, version, block) for door in found]
         if all(door.failure for door in doors):  # before anything is committed
             raise _first_failure(doors)
-        if register:
-            await session.register()
-        submission, row = await session.commit(name or agent.stem, source)
-        wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
-        said = await deliver(session.client, submission, doors, wanted)
-    taken = [each for each in said if each.taken is not None]
+        wanted = asked_count(rules, len(permitted_validators(metagraph)))
+        is_old = any(each.agent_version_id == version for door in found for each in door.submissions)
+        _confirm(_plan_lines(session, agent, rules, doors, wanted, is_new=not is_known, is_old=is_old), yes=yes)
+        try:
+            if not is_known:
+                stands = "the hotkey may be registered; nothing is committed"
+                await session.register()
+            stands = "the commitment may stand on chain; the file was not handed in: the same line again ends it"
+            submission, row = await session.commit(name or agent.stem, source)
+            say_stage(f"committed in block {row['commitment_block']}; handing in")
+            said = await deliver(session.client, submission, doors, wanted)
+        except asyncio.CancelledError:
+            typer.echo(stands, err=True)
+            raise
+    taken = [each.taken for each in said if each.taken is not None]
     if not taken:
-        raise _first_failure(said) if said else _no_door(doors, "none is left to ask")
+        raise _first_failure(said) if said else _no_door(doors, "none is left to ask", settings)
     answer: dict[str, Any] = {
         "name": name or agent.stem,
         **row,
-        "next_allowed_block": max(each.taken.next_allowed_block for each in taken if each.taken),
-        "taken_by": [{"validator": each.validator, "url": each.url} for each in taken],
+        "state": taken[0].state,
+        "next_allowed_block": max(each.next_allowed_block for each in taken),
+        "taken_by": [{"validator": each.validator, "url": each.url} for each in said if each.taken is not None],
         "failed": _failure_rows([*said, *doors]),
         "review": review,
     }
     lines = [
-        f"{badge('waiting', 'cyan', 8)}  {answer['name']}  version {answer['agent_version_id'][:16]}",
-        f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {answer['hotkey']}",
-        *(f"taken by {each.validator} at {each.url}" for each in taken),
+        f"{_badge(taken[0].state)}  {answer['name']}  version {answer['agent_version_id'][:16]}",
+        f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {hotkey}",
+        *(f"taken by {each['validator']} at {each['url']}" for each in answer["taken_by"]),
         *_failure_lines(answer),
         *(f"note: {each}; a person will look" for each in review),
-        "next: arena status --watch, with the same flags",
+        f"You may submit again from block {answer['next_allowed_block']}; final now: {taken[0].block}.",
+        "next: arena status --watch, with the same flags: final, gated, qualified, raced, each as it comes",
     ]
     show(answer, lines)
 
@@ -234,7 +271,12 @@ async def status(
                 "finalized_block": await session.chain.finalized_block(),
                 "commitment": await session.chain.commitment(hotkey),
                 "validators": [
-                    {"url": door.url, "validator": door.validator, "submissions": door.submissions}
+                    {
+                        "url": door.url,
+                        "validator": door.validator,
+                        "submissions": door.submissions,
+                        "view": _how_to_view(settings, door),
+                    }
                     for door in doors
                     if door.failure is None
                 ],
@@ -295,13 +337,13 @@ async def winner(
     is over exit code 3 says from when on it can be read.
     """
     from arena.door.client import DoorClient, at_port, find_doors
-    from neurons.settings.inputs import chain_of
 
+    settings = chain.settings()
     async with DoorClient() as client:
-        doors = await find_doors(client, await chain_of(chain.settings()).metagraph(), chain.url or ())
+        doors = await find_doors(client, await open_chain(settings).metagraph(), chain.url or ())
         reads = [at_port(one.url, one.state.reads_port) for one in doors if one.state and one.state.reads_port]
         if not reads:
-            raise _no_door(doors, "none serves public reads")
+            raise _no_door(doors, "none serves public reads: its operator starts it with --serve-port", settings)
         found, source = await client.winner(reads[0])
     agent, race = found.agent, found.races[-1]
     path = out or Path(f"{agent.agent_version_id[:16]}.py")
@@ -323,6 +365,65 @@ async def winner(
 
 
 # -- submitting
+def _plan_lines(
+    session: MinerSession,
+    agent: Path,
+    rules: Policy,
+    doors: Sequence[DoorAnswer],
+    wanted: int,
+    *,
+    is_new: bool,
+    is_old: bool,
+) -> Iterator[str]:
+    """What `submit` will do, and what it costs. `is_new`: the hotkey is not registered; `is_old`: this is known."""
+    network, blocks = session.settings.network, rules.cooldown.accepted_blocks
+    yield f"{agent}, as {session.signer.hotkey} on {network} {session.settings.netuid}:"
+    if is_new:
+        yield "  register the hotkey (free on a local network)"
+    open_doors = [f"{door.validator[:8]} at {door.url}" for door in doors if door.failure is None]
+    asked = "" if len(open_doors) <= wanted else f" {wanted} of"
+    yield f"  commit to its hash on chain, then hand the file in to{asked} {', '.join(open_doors)}"
+    if is_old:
+        yield "  cost: nothing; they have this file already"
+        return
+    if rules.name not in {door.state.policy for door in doors if door.state}:
+        named = ", ".join(sorted({door.state.policy for door in doors if door.state}))
+        yield f"  note: they race by the rules of {named}, and this was checked by those of {rules.name} (--policy)"
+    yield f"  cost: one commitment (with its fee on a real network), and a wait of {blocks} blocks for the next version"
+
+
+def _confirm(plan: Iterator[str], *, yes: bool) -> None:
+    """Say the plan, and ask unless `yes`. Raises typer.Exit for a no, typer.BadParameter where nobody can answer."""
+    for line in plan:
+        typer.echo(line, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nothing was sent: without a terminal, give --yes", param_hint="--yes")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's own would not end the question
+    try:
+        is_meant = typer.confirm("go on?", err=True)
+    except typer.Abort:
+        is_meant = False
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if not is_meant:
+        typer.echo("nothing was sent", err=True)
+        raise typer.Exit(EXIT_FAILED)
+
+
+def say_stage(text: str) -> None:
+    """Say on stderr what is done now."""
+    typer.echo(f"· {text}", err=True)
+
+
+def _not_registered(settings: Settings, hotkey: str) -> ArenaError:
+    fix = "register it: the same line with --register"
+    if not is_local(settings.network):
+        fix = f"register it: btcli subnets register --netuid {settings.netuid}"
+    return ArenaError("A1008", f"hotkey {hotkey} is not registered on {settings.network} {settings.netuid}", fix=fix)
+
+
 def _first_failure(doors: Sequence[DoorAnswer]) -> ArenaError:
     """The one that is the miner's to mend, with every validator, else the first."""
     failures = [door.failure for door in doors if door.failure]
@@ -349,6 +450,19 @@ def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
 
 
 # -- status
+def _how_to_view(settings: Settings, door: DoorAnswer) -> str:
+    """How a trace of this validator is looked at: by its store, where that is on this machine, else by its pages."""
+    from arena.door.client import at_port
+    from arena.store.location import read_location
+
+    if settings.network == LOCAL_NETWORK and read_location(settings.state_dir) is not None:
+        return f"; arena view {{}} --state-dir {settings.state_dir}"
+    has_pages = door.state is not None and door.state.reads_port
+    return (
+        f"; {at_port(door.url, door.state.reads_port)}/traces/{door.validator}/{{}}" if door.state and has_pages else ""
+    )
+
+
 def status_lines(answer: dict[str, Any]) -> Iterator[str]:
     """What `arena status` says to a person, given the answer that `--json` prints."""
     uid = "not registered" if answer["uid"] is None else f"uid {answer['uid']}"
@@ -359,23 +473,29 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
     for door in answer["validators"]:
         yield f"validator {door['validator']} at {door['url']}"
         for told in door["submissions"]:
-            yield from _submission_lines(told)
+            yield from _submission_lines(told, door["view"])
         if not door["submissions"]:
             yield "  knows no submission of this hotkey; next: arena submit AGENT.py"
     yield from _failure_lines(answer)
 
 
-def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
-    state = badge(told.state, _COLOURS.get(told.state, "red"), 11)
-    yield f"  {state}  {printable(told.name)}  {told.agent_version_id[:16]}"
+def _badge(state: str, width: int = 9) -> str:
+    return badge(state, _COLOURS.get(state, "red"), width)
+
+
+def _submission_lines(told: SubmissionStatus, view: str) -> Iterator[str]:
+    """One version. `view`: how to look at a record of this validator, with a place for its number, or ""."""
+    yield f"  {_badge(told.state, 11)}  {printable(told.name)}  {told.agent_version_id[:16]}"
     if told.failure is not None:
         yield f"    {told.failure.code} {printable(told.failure.detail)}".rstrip()
     for found in told.findings:
         yield f"    {printable(str(found))}"
     if told.qualifying is not None:
         known = told.qualifying
-        score = f", score {share_text(known.score_e4)}" if known.score_e4 is not None else ""
-        yield f"    qualifying: {known.done} of {known.total} problems{score}, needed {share_text(known.needed_e4)}"
+        score = f", mean {share_text(known.score_e4)}" if known.score_e4 is not None else ""
+        early = " (its end was certain)" if score and known.done < known.total else ""
+        needed = f"a mean of {share_text(known.needed_e4)} is needed"
+        yield f"    qualifying: {known.done} of {known.total} done{early}{score}; {needed}"
     if told.agreed is not None:
         agreed = told.agreed
         ended = "it races" if agreed.is_racing else "it does not race"
@@ -383,43 +503,74 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
             ended += ": no seat was left, or another version of the hotkey races"
         if agreed.state == "cooldown":
             ended += f": committed too early, submit again from block {agreed.allowed_block}"
-        rejected = f", rejected by {agreed.rejects}" if agreed.rejects else ""
-        suite = f"suite passed by {agreed.suite_passes} of {agreed.suite_finished} that finished it"
-        needed = f"needed: {agreed.needed} and {agreed.suite_needed}"
         yield f"    at the last close: {ended}"
-        yield f"    gate passed by {agreed.accepts} of {agreed.speakers} validators{rejected}; {suite} ({needed})"
+        if agreed.speakers > 1 or agreed.rejects or agreed.suite_passes < agreed.suite_needed:
+            rejected = f", rejected by {agreed.rejects}" if agreed.rejects else ""
+            suite = f"suite passed by {agreed.suite_passes} of {agreed.suite_finished} that finished it"
+            needed = f"needed: {agreed.needed} and {agreed.suite_needed}"
+            yield f"    gate passed by {agreed.accepts} of {agreed.speakers} validators{rejected}; {suite} ({needed})"
     for race in told.races:
-        yield f"    {printable(_race_line(race))}"
-    for judged in told.judged[:SENTENCES_SHOWN]:
-        said = printable(" ".join(judged.sentences))
-        yield f"    judge on {judged.problem_id}: {share_text(judged.quality_e4)} {said}"
+        for number, line in enumerate(_race_lines(race)):
+            yield from textwrap.wrap(
+                printable(line), WIDTH, initial_indent=" " * (4 + 2 * (number > 0)), subsequent_indent=" " * 8
+            )
+    yield from _problem_lines(told.problems, view)
     if told.held_until_block:
         yield f"    undecided, it counts as accepted from block {told.held_until_block}"
-    left = told.next_allowed_block - told.block
-    wait = f"in {left} blocks" if left > 0 else "now"
-    yield f"    committed in block {told.commitment_block}, next from block {told.next_allowed_block} ({wait})"
+    again = "now" if told.block >= told.next_allowed_block else f"from block {told.next_allowed_block}"
+    yield f"    committed in block {told.commitment_block}; the next version: {again} (final now: {told.block})"
     yield f"    to do: {printable(told.what_to_do)}"
 
 
-def _race_line(own: OwnRace) -> str:
+def _problem_lines(problems: Sequence[RacedProblem], view: str) -> Iterator[str]:
+    """The lost problems of the newest released race, each with its reason; then, of the solved, what cost points."""
+    lost = [one for one in problems if not one.is_solved]
+    poor = [one for one in problems if one.is_solved and one.quality_e4 is not None and one.quality_e4 < _NO_LOSS_E4]
+    if not problems:
+        return
+    yield f"    {problems[0].race_id}, problem by problem: {len(problems) - len(lost)} of {len(problems)} solved"
+    said = [
+        (one, f"lost {one.problem_id}: {'; '.join(one.missed) or 'nothing was recommended'}")
+        for one in lost[:PROBLEMS_SHOWN]
+    ]
+    for one in poor[:SENTENCES_SHOWN]:
+        why = f"judged {share_text(one.quality_e4 or 0)}: {' '.join(one.sentences)}"
+        said.append((one, f"solved {one.problem_id}, {why}"))
+    for one, text in said:
+        look = view.replace("{}", str(one.record))
+        yield from textwrap.wrap(printable(text + look), WIDTH, initial_indent="      ", subsequent_indent="        ")
+    if more := max(0, len(lost) - PROBLEMS_SHOWN) + max(0, len(poor) - SENTENCES_SHOWN):
+        yield f"      and {more} more (--json lists all)"
+
+
+def _race_lines(own: OwnRace) -> Iterator[str]:
+    """A race; of a settled one also how the agent did against the one at the top, and what is still wanted."""
     race, stood = own.race, own.stood
     if race.stage == "open":
-        return f"{race.race_id} closes {opening_text(race.closes_ms or 0)}"
-    if race.stage == "cancelled":
-        return f"{race.race_id} cancelled: {printable(own.reason)}"
-    if race.moment not in ("settled", "published"):
-        return f"{race.race_id} {race.stage}: {own.done} of {own.total} episodes here, {race.agents} agents"
+        yield f"{race.race_id} is open; submissions close {opening_text(race.closes_ms or 0)}"
+    elif race.stage == "cancelled":
+        yield f"{race.race_id} cancelled: {own.reason}"
+    elif race.moment not in ("settled", "published"):
+        yield f"{race.race_id} {race.stage}: {own.done} of {own.total} episodes here, {race.agents} agents"
+    elif stood is None:
+        yield f"{race.race_id} settled without a score of this agent"
     if stood is None:
-        return f"{race.race_id} settled without a score of this agent"
+        return
     standing = stood.standing
-    top = ", at the top" if race.top_agent_version_id == standing.agent_version_id else ""
+    is_top = race.top_agent_version_id == standing.agent_version_id
     interval = f"{share_text(standing.low_e4)} to {share_text(standing.high_e4)}"
-    score = f"score {share_text(standing.race_score_e4)} ({interval})"
-    held = ""
-    if stood.evidence is not None and stood.evidence_needed:
-        held = f", evidence {evidence_text(stood.evidence)} of the {stood.evidence_needed} for the top"
-    unpaid = f"; no place: {stood.no_place.says(stood.no_place.holder[:16])}" if stood.no_place else ""
-    return f"{race.race_id}: rank {standing.rank} of {race.agents}{top}, {score}{held}{unpaid}"
+    top = ", took the top" if is_top and race.is_promotion else ", at the top" if is_top else ""
+    place = f"rank {standing.rank} of {race.agents}{top}"
+    yield f"{race.race_id}: {place}, score {share_text(standing.race_score_e4)} ({interval})"
+    if own.against and (standing.wins or standing.losses or stood.evidence is not None):
+        counts = f"{standing.wins} won, {standing.losses} lost, {stood.ties} alike"
+        tie = "a tie: " if standing.wins == standing.losses else ""
+        yield f"{tie}problem by problem against {own.against}: {counts}"
+    if stood.evidence is not None and stood.evidence_needed and not is_top:
+        held = f"evidence {evidence_text(stood.evidence)} of the {stood.evidence_needed} that take the top"
+        yield f"{held}: {stood.wins_needed} more problems won, none lost, would do"
+    if stood.no_place:
+        yield f"no place: {stood.no_place.says(stood.no_place.holder[:16])}"
 
 
 def _failure_rows(doors: Sequence[DoorAnswer]) -> list[dict[str, str]]:
@@ -434,6 +585,10 @@ def _failure_lines(answer: dict[str, Any]) -> list[str]:
     return [f"{row['url']} did not: {row['code']} {row['detail']}" for row in answer["failed"]]
 
 
-def _no_door(doors: Sequence[DoorAnswer], otherwise: str) -> ArenaError:
+def _no_door(doors: Sequence[DoorAnswer], otherwise: str, settings: Settings) -> ArenaError:
+    """No validator can be asked: each with its reason; of a local network, how to start the one that does not run."""
     reasons = "; ".join(f"{row['url']}: {row['code']} {row['detail']}" for row in _failure_rows(doors))
+    if settings.network == LOCAL_NETWORK and all(door.failure and door.failure.code == "U3040" for door in doors):
+        fix = f"start it: arena validator --state-dir {settings.state_dir}, with its policy and --wallet.hotkey"
+        return ArenaError("U3052", f"the local validator does not run ({reasons or otherwise})", fix=fix)
     return ArenaError("U3052", reasons or otherwise)

@@ -63,7 +63,7 @@ class Life:
         (found,) = msgspec.json.decode(
             msgspec.json.encode(await self.desk.statuses(HOTKEY)), type=list[SubmissionStatus], strict=True
         )
-        door = {"url": "http://x", "validator": "5v", "submissions": [found]}
+        door = {"url": "http://x", "validator": "5v", "submissions": [found], "view": "; arena view {}"}
         answer = {"hotkey": HOTKEY, "network": "local", "netuid": 15, "uid": 2, "block": 9, "finalized_block": 7}
         return found, "\n".join(status_lines(answer | {"commitment": None, "validators": [door], "failed": []}))
 
@@ -143,11 +143,11 @@ async def test_it_qualifies_or_not(life: Life) -> None:
     await life.store.enqueue([WorkItem(item_id=f"q{at.problem_id}", subject=SUBJECT, context=at) for at in suite])
     found, shown = await life.told()
     assert (found.state, found.qualifying.done, found.qualifying.total) == ("accepted", 0, 3)
-    assert "0 of 3 problems" in shown
+    assert "0 of 3 done; a mean of" in shown
     for state in ("qualified", "unqualified"):
         await life.decide(state, qualifying_e4=2_500)
         found, shown = await life.told()
-        assert found.state == state and "score 0.2500" in shown
+        assert found.state == state and "mean 0.2500" in shown
 
 
 async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life: Life, sequencer: Sequencer) -> None:
@@ -160,7 +160,7 @@ async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life:
         found, shown = await life.told()
         (own,) = found.races
         stages.append(own.race.stage)
-        assert own.stood is None and "rank" not in shown and found.judged == () and "judge" not in shown
+        assert own.stood is None and "rank" not in shown and found.problems == () and "judged" not in shown
         guest, race = life.picture(found)
         assert guest["race_score"] is race["winner_score"] is None and guest["is_active_qualifier"]
     assert list(dict.fromkeys(stages)) == ["open", "closed", "running", "settling", "settled"]
@@ -171,7 +171,7 @@ async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life:
     assert guest["race_score"] is not None and race["winner_score"] is not None
     (own,) = found.races
     assert own.stood is not None and (own.stood.standing.rank, own.race.agents) == (1, 2)
-    assert own.race.top_agent_version_id == AGENT and "rank 1 of 2, at the top" in shown
+    assert own.race.top_agent_version_id == AGENT and "rank 1 of 2, took the top" in shown
     assert own.stood.standing.low_e4 <= own.stood.standing.race_score_e4 <= own.stood.standing.high_e4
-    assert [each.sentences for each in found.judged] == [("It searches before it answers.",)]
-    assert "It searches before it answers." in shown
+    assert [(each.sentences, each.is_solved) for each in found.problems] == [(("It searches before it answers.",), True)]
+    assert "judged 0.7000: It searches before it answers.; arena view 2" in " ".join(shown.split())

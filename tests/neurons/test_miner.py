@@ -33,7 +33,7 @@ def agent(tmp_path: Path) -> Path:
 
 def _arena(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
+        main([*map(str, arguments), *(["--yes"] if arguments[0] == "submit" else [])])
     out, err = capsys.readouterr()
     return int(ended.value.code or 0), out, err
 
