@@ -26,6 +26,7 @@ from arena.chain.port import Metagraph
 from arena.door.service import DoorState, SubmissionStatus
 from arena.race.draw import permitted_validators, qualifying_order
 from arena.records.log import agent_version_id
+from arena.records.model import SettlementRecord
 from arena.submissions.model import SignedSubmission
 from foundation.bounded_http import UnfitAnswerError, ask
 from foundation.canonical import UNREADABLE_JSON
@@ -33,7 +34,8 @@ from foundation.codes import CODES
 from foundation.errors import ArenaError, Failure
 
 CONNECT_S, ANSWER_S, ANSWER_BYTES_MAX = 5.0, 60.0, 16 << 20
-_AWAY, _WRONG = "U3040", "U3042"
+NAMES_ASKED = 20
+_AWAY, _WRONG, _LACKS = "U3040", "U3042", "V2082"
 
 _Value = TypeVar("_Value")
 
@@ -62,7 +64,12 @@ class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
     async def place(self, url: str) -> tuple[str, DoorState]:
         """The address of the door that is here, or beside the exchange that is, and whose it is. Raises ArenaError
         U3040, U3042, or what the door refuses with."""
-        content = await self._fetch("GET", url, "/v1/door")
+        try:
+            content = await self._fetch("GET", url, "/v1/door")
+        except ArenaError as error:
+            if error.failure.code != _LACKS:
+                raise
+            raise ArenaError(_WRONG, f"{url} serves public reads; miners submit at another port of it") from error
         with contextlib.suppress(*UNREADABLE_JSON):
             beside = msgspec.json.decode(content, type=DoorPort)
             url = at_port(url, beside.port)
@@ -90,6 +97,17 @@ class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
         """Take a version back. Raises as `place`."""
         left = await self._fetch("DELETE", url, f"/v1/submissions/{agent_version_id}", receiver)
         return _read(url, left, SubmissionStatus)
+
+    async def leaderboard(self, url: str) -> tuple[SettlementRecord, dict[str, str]]:
+        """The latest settled race, by the public reads at `url`, and the names of its first agents by version. Raises
+        as `place`; V2082 where no race is settled."""
+        race = _read(url, await self._fetch("GET", url, "/v1/leaderboard"), RaceDetail).race.race_id
+        found = _read(url, await self._fetch("GET", url, f"/v1/races/{race}/settlement"), SettlementRecord)
+        names = {}
+        for row in found.standings[:NAMES_ASKED]:
+            agent = await self._fetch("GET", url, f"/v1/agents/{row.agent_version_id}")
+            names[row.agent_version_id] = _read(url, agent, AgentDetail).agent.name
+        return found, names
 
     async def winner(self, url: str) -> tuple[AgentDetail, bytes]:
         """The agent at the top, by the public reads at `url`, and its file, which is the one that its version names.

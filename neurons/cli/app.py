@@ -44,6 +44,7 @@ COMMANDS = (
     CommandEntry("submit", "submission", _MINER, "Sign an agent file and submit it."),
     CommandEntry("commit", "submission", _MINER, "Commit to an agent file on chain; hand nothing in."),
     CommandEntry("status", "submission", _MINER, "Show where submissions stand."),
+    CommandEntry("leaderboard", "race:leaderboard_app", _MINER, "Show the standings of the latest settled race."),
     CommandEntry("withdraw", "submission", _MINER, "Take a submitted version back that waits for the gate."),
     CommandEntry("winner", "submission", _MINER, "Fetch the file of the agent at the top, once it is public."),
     CommandEntry("validator", "validator", _VALIDATOR, "Run a validator."),

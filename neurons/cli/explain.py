@@ -64,8 +64,9 @@ def explain(
     found = [topic for topic in topics if topic.name.casefold() == wanted]
     if not found:
         exact = {topic.name.casefold(): topic.name for topic in topics}
-        meant = ", ".join(exact[near] for near in difflib.get_close_matches(wanted, exact, n=3, cutoff=0))
-        raise typer.BadParameter(f"nothing is called {name}; did you mean {meant}? All: arena explain --all")
+        near = ", ".join(exact[each] for each in difflib.get_close_matches(wanted, exact, n=3, cutoff=0.7))
+        meant = f"; did you mean {near}?" if near else "."
+        raise typer.BadParameter(f"nothing is called {name}{meant} All: arena explain --all")
     if found[0].kind == _POLICY:
         policy = policy_by_name(found[0].name)
         echo_json({"policy_sha256": policy.policy_sha256, "policy": policy}, is_indented=not is_json())

@@ -6,6 +6,8 @@ It presents what `neurons.race.log` finds; a race that is not settled yet shows 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +18,8 @@ import typer
 from arena.bank.batch import Disclosure, check_release, read_batch
 from arena.race.evidence import UNIT, held_by_hotkey
 from arena.records.model import SettlementRecord
-from neurons.cli.options import StoreFlags, ValidatorOption, command, logs_of, policy_named
+from foundation.errors import ArenaError
+from neurons.cli.options import StateDirOption, StoreFlags, ValidatorOption, command, logs_of, policy_named
 from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, show
 from neurons.race.sentences import names_of, top_sentence
 from problems.titles import encode_accepted
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
     from neurons.race.log import Settled
 
+leaderboard_app = typer.Typer()
 app = typer.Typer(
     help="""Look at races.
 
@@ -62,6 +66,45 @@ def list_races(
         counts = f"{len(row.standings):>6} {len(row.void):>4}"
         lines.append(f"{row.race_id:<12} {row.state:<9} {each.force:<7} {counts}  {top:<25} {row.reason}".rstrip())
     show(shown, [*lines, "* promoted by this race"])
+
+
+@command(leaderboard_app)
+def leaderboard(
+    state_dir: StateDirOption = None,
+    url: Annotated[str, typer.Option(help="Public reads of a validator, http://host:port, instead.")] = "",
+) -> None:
+    """Show the standings of the latest settled race.
+
+    arena leaderboard --state-dir node
+
+    arena leaderboard --url http://HOST:PORT
+
+    Of a validator on this machine from its state folder, which needs no running one; of any other from its public
+    reads (--serve-port) or its door. `arena race show` says more of one race.
+    """
+    found: SettlementRecord | None
+    if url:
+        found, names = asyncio.run(_leaderboard_at(url))
+    else:
+        settled, names = StoreFlags(state_dir=state_dir).run(lambda logs: _settled_and_named(logs, ""))
+        found = next((each.settlement for each in reversed(settled) if each.settlement.standings), None)
+    if found is None:
+        show(None, ["no race is settled yet; `arena validator status` shows the one that runs"])
+        return
+    show(found, [f"{found.race_id}, {len(found.drawn) - len(found.void)} problems", *standing_lines(found, names)])
+
+
+async def _leaderboard_at(url: str) -> tuple[SettlementRecord, dict[str, str]]:
+    from arena.door.client import DoorClient, at_port
+
+    async with DoorClient() as client:
+        try:
+            return await client.leaderboard(url)
+        except ArenaError as error:  # a door has its reads at another port
+            with contextlib.suppress(ArenaError):
+                at, state = await client.place(url)
+                return await client.leaderboard(at_port(at, state.reads_port or 0))
+            raise error
 
 
 @command(app, "show")

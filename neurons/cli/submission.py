@@ -456,16 +456,15 @@ def _how_to_view(settings: Settings, door: DoorAnswer) -> str:
     from arena.store.location import read_location
 
     if settings.network == LOCAL_NETWORK and read_location(settings.state_dir) is not None:
-        return f"; arena view {{}} --state-dir {settings.state_dir}"
-    has_pages = door.state is not None and door.state.reads_port
-    return (
-        f"; {at_port(door.url, door.state.reads_port)}/traces/{door.validator}/{{}}" if door.state and has_pages else ""
-    )
+        return f"arena view NUMBER --state-dir {settings.state_dir}"
+    if door.state is None or not door.state.reads_port:
+        return ""
+    return f"{at_port(door.url, door.state.reads_port)}/traces/{door.validator}/NUMBER"
 
 
 def status_lines(answer: dict[str, Any]) -> Iterator[str]:
     """What `arena status` says to a person, given the answer that `--json` prints."""
-    uid = "not registered" if answer["uid"] is None else f"uid {answer['uid']}"
+    uid = "not registered (arena submit --register)" if answer["uid"] is None else f"uid {answer['uid']}"
     held = answer["commitment"]
     committed = "no commitment" if held is None else f"commitment {held.sha256[:16]} of block {held.block}"
     yield f"{answer['hotkey']}  {uid} on {answer['network']} {answer['netuid']}"
@@ -479,12 +478,17 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
     yield from _failure_lines(answer)
 
 
+def _wrapped(text: str, indent: int) -> Iterator[str]:
+    spaces = " " * indent
+    yield from textwrap.wrap(printable(text), WIDTH, initial_indent=spaces, subsequent_indent=f"{spaces}    ")
+
+
 def _badge(state: str, width: int = 9) -> str:
     return badge(state, _COLOURS.get(state, "red"), width)
 
 
 def _submission_lines(told: SubmissionStatus, view: str) -> Iterator[str]:
-    """One version. `view`: how to look at a record of this validator, with a place for its number, or ""."""
+    """One version. `view`: how to look at a record of this validator, or ""."""
     yield f"  {_badge(told.state, 11)}  {printable(told.name)}  {told.agent_version_id[:16]}"
     if told.failure is not None:
         yield f"    {told.failure.code} {printable(told.failure.detail)}".rstrip()
@@ -511,9 +515,7 @@ def _submission_lines(told: SubmissionStatus, view: str) -> Iterator[str]:
             yield f"    gate passed by {agreed.accepts} of {agreed.speakers} validators{rejected}; {suite} ({needed})"
     for race in told.races:
         for number, line in enumerate(_race_lines(race)):
-            yield from textwrap.wrap(
-                printable(line), WIDTH, initial_indent=" " * (4 + 2 * (number > 0)), subsequent_indent=" " * 8
-            )
+            yield from _wrapped(line, 4 + 2 * (number > 0))
     yield from _problem_lines(told.problems, view)
     if told.held_until_block:
         yield f"    undecided, it counts as accepted from block {told.held_until_block}"
@@ -528,17 +530,14 @@ def _problem_lines(problems: Sequence[RacedProblem], view: str) -> Iterator[str]
     poor = [one for one in problems if one.is_solved and one.quality_e4 is not None and one.quality_e4 < _NO_LOSS_E4]
     if not problems:
         return
-    yield f"    {problems[0].race_id}, problem by problem: {len(problems) - len(lost)} of {len(problems)} solved"
-    said = [
-        (one, f"lost {one.problem_id}: {'; '.join(one.missed) or 'nothing was recommended'}")
-        for one in lost[:PROBLEMS_SHOWN]
-    ]
+    look = f"; a trace: {view}" if view else ""
+    yield from _wrapped(f"{problems[0].race_id} here: {len(problems) - len(lost)} of {len(problems)} solved{look}", 4)
+    for one in lost[:PROBLEMS_SHOWN]:
+        why = "; ".join(one.missed) or "nothing was recommended"
+        yield from _wrapped(f"{one.record:>5} lost {one.problem_id}: {why}", 6)
     for one in poor[:SENTENCES_SHOWN]:
         why = f"judged {share_text(one.quality_e4 or 0)}: {' '.join(one.sentences)}"
-        said.append((one, f"solved {one.problem_id}, {why}"))
-    for one, text in said:
-        look = view.replace("{}", str(one.record))
-        yield from textwrap.wrap(printable(text + look), WIDTH, initial_indent="      ", subsequent_indent="        ")
+        yield from _wrapped(f"{one.record:>5} solved {one.problem_id}, {why}", 6)
     if more := max(0, len(lost) - PROBLEMS_SHOWN) + max(0, len(poor) - SENTENCES_SHOWN):
         yield f"      and {more} more (--json lists all)"
 
@@ -561,7 +560,9 @@ def _race_lines(own: OwnRace) -> Iterator[str]:
     interval = f"{share_text(standing.low_e4)} to {share_text(standing.high_e4)}"
     top = ", took the top" if is_top and race.is_promotion else ", at the top" if is_top else ""
     place = f"rank {standing.rank} of {race.agents}{top}"
-    yield f"{race.race_id}: {place}, score {share_text(standing.race_score_e4)} ({interval})"
+    without = standing.missing + standing.faulted
+    missing = f"; {without} problems without a result" if without else ""
+    yield f"{race.race_id}: {place}, score {share_text(standing.race_score_e4)} ({interval}){missing}"
     if own.against and (standing.wins or standing.losses or stood.evidence is not None):
         counts = f"{standing.wins} won, {standing.losses} lost, {stood.ties} alike"
         tie = "a tie: " if standing.wins == standing.losses else ""

@@ -12,7 +12,6 @@ import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 from typer.core import TyperCommand, TyperGroup
 
@@ -136,6 +135,8 @@ def validator(
         show(resolved.rows, format_rows(resolved.rows))
         require_startable(with_held_release(resolved.settings))
         return
+    import structlog
+
     from neurons.settings.observe import configure_logs
 
     configure_logs(resolved.settings.log_level)

@@ -54,9 +54,9 @@ def policy_of(settings: Settings) -> Policy:
     list, and so its hash."""
     named = settings.policy or DEFAULT_POLICY
     if not named.endswith(".json") and named not in POLICIES:
-        (nearest,) = difflib.get_close_matches(named, POLICIES, n=1, cutoff=0.0)
+        near = difflib.get_close_matches(named, POLICIES, n=1)
         detail = f"no policy `{named}`; there are {', '.join(POLICIES)}, or a path that ends in .json"
-        raise ArenaError("V2030", detail, fix=f"did you mean `{nearest}`?")
+        raise ArenaError("V2030", detail, fix=f"did you mean `{near[0]}`?" if near else "name one of them")
     try:
         policy = POLICIES.get(named) or msgspec.json.decode(Path(named).read_bytes(), type=Policy)
     except (OSError, msgspec.DecodeError) as error:

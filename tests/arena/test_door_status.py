@@ -63,7 +63,7 @@ class Life:
         (found,) = msgspec.json.decode(
             msgspec.json.encode(await self.desk.statuses(HOTKEY)), type=list[SubmissionStatus], strict=True
         )
-        door = {"url": "http://x", "validator": "5v", "submissions": [found], "view": "; arena view {}"}
+        door = {"url": "http://x", "validator": "5v", "submissions": [found], "view": "arena view NUMBER"}
         answer = {"hotkey": HOTKEY, "network": "local", "netuid": 15, "uid": 2, "block": 9, "finalized_block": 7}
         return found, "\n".join(status_lines(answer | {"commitment": None, "validators": [door], "failed": []}))
 
@@ -173,5 +173,8 @@ async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life:
     assert own.stood is not None and (own.stood.standing.rank, own.race.agents) == (1, 2)
     assert own.race.top_agent_version_id == AGENT and "rank 1 of 2, took the top" in shown
     assert own.stood.standing.low_e4 <= own.stood.standing.race_score_e4 <= own.stood.standing.high_e4
-    assert [(each.sentences, each.is_solved) for each in found.problems] == [(("It searches before it answers.",), True)]
-    assert "judged 0.7000: It searches before it answers.; arena view 2" in " ".join(shown.split())
+    assert [(each.sentences, each.is_solved) for each in found.problems] == [
+        (("It searches before it answers.",), True)
+    ]
+    said = f"solved {found.problems[0].problem_id}, judged "
+    assert said in shown and "It searches before it answers." in shown and "a trace: arena view NUMBER" in shown
