@@ -39,9 +39,8 @@ _AXES = ("title", "price", "service", "sku", "attribute")
 _WATCH_S = 0.3  # how often the file is looked at
 _SUITE = "s1"  # whose first problem `arena init` writes
 _SCRIPTED_SAYS = (
-    "scripted model: it shows that the file runs, that the model's calls get through",
-    "and what the rules count. It never reads your prompt, so it can't show whether",
-    "a prompt is good: for that use --model-url, and --record to iterate for free.",
+    "A toy model answered: it does a few things that the prompt asks for, such as to",
+    "compare (docs/agents.md). A real one: --model-url; --record to iterate for free.",
 )
 
 AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
@@ -129,8 +128,8 @@ def run(
     you say --no-gate. Then the same jail, tools, gateway, scoring and judge: the body hash in --json is the one that a
     validator records for the same agent, problem, policy and model replies.
 
-    Without a model endpoint the scripted model answers. It solves what the request says whatever your prompt is, so it
-    tests the program and not the prompt. A recording answers exactly the requests that it holds; a changed prompt is
+    Without a model endpoint a toy model answers, which does a few things that your prompt asks for (docs/agents.md).
+    A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
     A model folder of your own can be the endpoint: `transformers serve FOLDER`. The last run is kept for `arena view`
     in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from arena.policies import DEMO
+from arena.race.evidence import carry, is_enough
+from arena.records.model import Evidence
 from harness.agents.registry import reference_agent
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.synthetic import generate
@@ -53,7 +56,8 @@ def arena(desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 
 BASELINE = "baseline:scripted-expert"
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def test_the_same_agent_and_problem_give_the_same_body_and_the_kept_trace_has_its_hash(
@@ -142,6 +146,24 @@ def test_an_example_is_accepted_without_a_finding_and_ends_without_a_fault_in_ev
     assert [row["outcome"]["bucket"] for row in rows] == ["product", "shop", "voucher"]
     assert [(row["stop"], row["failure"]) for row in rows] == [("terminated", None)] * 3
     assert {row["is_agentic"] for row in rows} == {path.stem != "first_search"}
+
+
+def test_the_walk_of_the_agents_page_takes_the_top_from_its_beginning_within_a_race(arena: Arena, desk: Path) -> None:
+    """What the page tells to change in the file of `arena init`, changed: evidence of 24 problems, as in a race."""
+    CliRunner().invoke(app, ["init", str(desk / "walk")])
+    first = (desk / "walk" / "agent.py").read_text()
+    walk = (ROOT / "docs" / "agents.md").read_text().partition("```diff\n")[2].partition("```")[0].splitlines()
+    old, new = ("\n".join(line[1:] for line in walk if line[0] == sign) for sign in "-+")
+    assert old in first
+
+    def scores(source: str) -> list[dict[str, int]]:
+        runs = [arena("run", source, "--count", "12", "--variant", seed, "--workers", "2", "--json") for seed in "ab"]
+        return [{"v": row["score_e4"]} for _, out, _ in runs for row in json.loads(out)]
+
+    top, mine = scores(first), scores(first.replace(old, new))
+    assert 0.1 < sum(one["v"] for one in top) / 240_000 < 0.6 and sum(one["v"] for one in mine) > 220_000
+    (held,) = carry(Evidence(), {"me": mine}, top).held
+    assert is_enough(held, DEMO.promotion, 1)
 
 
 def test_a_new_agent_names_the_next_three_commands_and_never_overwrites(tmp_path: Path) -> None:
