@@ -87,8 +87,10 @@ INSTEAD: dict[str, str] = {
     "copy": "a program of your own; the shipped examples may be built upon freely",
     "similarity": "change what the program does, not its names; a prompt of your own; the shipped examples are free",
 }
-# The same for an import, by its module.
-_MODULES = {
+# The same for one module or name.
+_NAMES = {
+    "open": "there are no files: keep what it would read in the agent's file; what you print comes back with the run",
+    "input": 'nobody answers: the request is problem["query"]',
     "copy": "json.loads(json.dumps(x)), dict(x) or list(x)",
     "subprocess": "no process can be started: leave the import out",
     "socket": "there is no network: reach tools and models through ProxyClient or arena_sdk",
@@ -103,9 +105,9 @@ _MODULES = {
 
 
 def what_to_change(rule: str, detail: str) -> str:
-    """A sentence for the miner whose file has a finding: of an import by its module, else by its rule."""
-    module = detail.split(".")[0].split(" ")[0] if rule == "import" else ""
-    return _MODULES.get(module) or INSTEAD.get(rule, "")
+    """A sentence for the miner whose file has a finding: of an import or a builtin by its name, else by its rule."""
+    name = detail.split(".")[0].split(" ")[0] if rule in ("import", "builtin") else ""
+    return _NAMES.get(name) or INSTEAD.get(rule, "")
 
 
 GateOutcome = Literal["accept", "review", "reject"]

@@ -98,6 +98,17 @@ class _FoundProduct(msgspec.Struct):
     title: str = ""
     price: float | None = None
     service: tuple[str, ...] = ()
+    sku_options: dict[str, dict[str, str]] = {}
+    attributes: dict[str, tuple[str, ...]] = {}
+
+    def __str__(self) -> str:
+        if self.title or self.price is not None:
+            price = "-" if self.price is None else f"{self.price:g}"
+            return f"{self.product_id}  {price} PHP  {' '.join(self.service) or '-'}  {self.title}"
+        known = {name: "/".join(values) for name, values in self.attributes.items()}
+        for option in self.sku_options.values():
+            known |= {name: f"{known[name]}/{value}" if name in known else value for name, value in option.items()}
+        return f"{self.product_id}  {', '.join(f'{name}: {value}' for name, value in known.items()) or 'no attributes'}"
 
 
 _PRODUCTS = msgspec.json.Decoder(list[_FoundProduct])
@@ -292,17 +303,12 @@ def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:
 
 
 def result_rows(result: str) -> tuple[str, ...]:
-    """A page of products in short: id, price, service and title of each; none for another result."""
+    """Products in short: price, service and title of each, or its attributes and options; none for another result."""
     try:
         products = _PRODUCTS.decode(result)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return ()
-    rows = []
-    for one in products[:ROWS_SHOWN]:
-        price = "-" if one.price is None else f"{one.price:g}"
-        said = neutral_text(f"{one.product_id}  {price} PHP  {' '.join(one.service) or '-'}  {one.title}")
-        rows.append(said[:ROW_CHARS].replace("\n", " "))
-    return tuple(rows)
+    return tuple(neutral_text(str(one))[:ROW_CHARS].replace("\n", " ") for one in products[:ROWS_SHOWN])
 
 
 def chain_fact(seq: int, points: Sequence[StoredCheckpoint]) -> Field:

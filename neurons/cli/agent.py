@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from importlib import resources
@@ -19,7 +20,7 @@ from foundation.codes import NOT_RECORDED, lookup
 from foundation.durable_files import coded
 from foundation.errors import ArenaError, printable, render
 from neurons.cli.options import BenchFlags, command
-from neurons.cli.presenter import EXIT_FAILED, badge, exit_code, is_json, say, share_text, show
+from neurons.cli.presenter import EXIT_FAILED, badge, exit_code, is_json, refusal, say, share_text, show
 from neurons.practice.opening import Choice
 from problems.formats import write_problems
 from problems.model import OutcomeScore
@@ -36,6 +37,7 @@ _TAIL_CHARS = 2_000  # of a failed agent's own output
 _COLOURS = {"accept": "green", "review": "yellow", "reject": "red"}
 _WIDTHS = {"problem": 18, "bucket": 7, "success": 8, "met": 5, "coeff": 6, "agentic": 7, "ended": 17}  # with gaps 80
 _AXES = ("title", "price", "service", "sku", "attribute")
+_LIFE_S = 10.0
 _WATCH_S = 0.3  # how often the file is looked at
 _SUITE = "s1"  # whose first problem `arena init` writes
 _SCRIPTED_SAYS = (
@@ -115,7 +117,6 @@ def run(
     desk: BenchFlags,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 1,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and run again when the file changes.")] = False,
-    gate: Annotated[bool, typer.Option(help="Gate the file first, as a validator does.")] = True,
 ) -> None:
     """Run an agent file on problems, as a validator would.
 
@@ -123,16 +124,17 @@ def run(
     arena run my_agent/agent.py --problems s1 --workers 4
     arena run my_agent/agent.py --model-url URL --model NAME --record replies.jsonl
     arena run my_agent/agent.py --replay replies.jsonl --watch
+    arena run my_agent/agent.py --failed
 
-    The gate comes first: a file that it rejects would never run at a validator, so it does not run here either, unless
-    you say --no-gate. Then the same jail, tools, gateway, scoring and judge: the body hash in --json is the one that a
+    The gate comes first: a file that it rejects would never run at a validator, so it does not run here either. Then
+    the same jail, tools, gateway, scoring and judge: the body hash in --json is the one that a
     validator records for the same agent, problem, policy and model replies.
 
     Without a model endpoint a toy model answers, which does a few things that your prompt asks for (docs/agents.md).
     A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
-    A model folder of your own can be the endpoint: `transformers serve FOLDER`. The last run is kept for `arena view`
-    in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
+    A model folder of your own can be the endpoint: `transformers serve FOLDER`. The last runs are kept in the
+    user's cache folder; `arena view runs` lists them. Exit code 1 when an episode ended in a fault of the agent's own.
     """
     from harness.inference.scripted.model import ScriptedUpstream
     from neurons.practice.run import (
@@ -148,22 +150,27 @@ def run(
     def once(raw: bytes) -> int:
         """One run of one version of the file; the exit code."""
         settings = desk.settings(choice.model, choice.model_url, is_miner=True)
-        if gate and is_rejected(agent, raw, settings):
-            return EXIT_FAILED
+        require_accepted(agent, raw, settings)
         source, done, at_once = source_of(raw), list[RunRow](), at_once_here(workers, settings)
         asked = open_problems(settings, choice, at_once=at_once)
         is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
-        policy = next((ports.policy.name for _, ports in asked), settings.policy)
+        if not asked:
+            raise typer.BadParameter("the last run lost none of these problems", param_hint="--failed")
+        rules, began_s = asked[0][1].policy, time.monotonic()
         say(_line(tuple(_WIDTHS)))
-        for row in run_here(source, asked, at_once):
+        limit_s = rules.limits.agent_time_ms // 1_000
+        for row in _with_life(run_here(source, asked, at_once), [one.problem_id for one, _ in asked], limit_s):
             done.append(row)
             say(_line(_cells(row)))
         try:
-            kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=policy, rows=tuple(done))
-            kept.save(default_cache_dir() / "last-run.json")
+            kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=rules.name, rows=tuple(done))
+            kept.keep(default_cache_dir())
         except OSError as error:
             typer.echo(f"the run is not kept: {error.filename}: {error.strerror}", err=True)
-        show([json_row(row) for row in done] if is_json() else None, _summary_lines(done, is_scripted))
+        cost = _cost_line(done, time.monotonic() - began_s, settings, is_scripted=is_scripted)
+        show(
+            [json_row(row) for row in done] if is_json() else None, _summary_lines(done, cost, is_scripted=is_scripted)
+        )
         codes = [EXIT_FAILED for row in done if row.evaluation and row.evaluation.body.failure]
         return max([*codes, *(exit_code(ArenaError(row.failure.code)) for row in done if row.failure)], default=0)
 
@@ -173,8 +180,8 @@ def run(
         for raw in _versions(agent):
             try:
                 once(raw)
-            except ArenaError as error:  # said, and the next version of the file is waited for
-                typer.echo(str(error), err=True)
+            except (ArenaError, typer.Exit) as error:  # said, and the next version of the file is waited for
+                typer.echo(str(error) if isinstance(error, ArenaError) else "", err=True)
             typer.echo(f"\nwatching {agent}; Ctrl-C ends it", err=True)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
@@ -214,14 +221,71 @@ def _cells(row: RunRow) -> tuple[str, ...]:
     return (*asked, success, met, coefficient, "yes" if body.is_agentic else "no", ended)
 
 
-def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
+def _with_life(rows: Iterator[RunRow], names: Sequence[str], limit_s: int) -> Iterator[RunRow]:
+    """The rows; while one takes long, a line on stderr every ten seconds that says which, and when it would end."""
+    done, since_s, is_over = 0, time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not is_over.wait(_LIFE_S):
+            taken_s = time.monotonic() - since_s
+            if taken_s >= _LIFE_S and not is_json():
+                text = f"· {names[done]} runs for {taken_s:.0f} s; its own time ends at {limit_s} s"
+                typer.echo(f"{text} ({done} of {len(names)} done)", err=True)
+
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        for row in rows:
+            done, since_s = min(done + 1, len(names) - 1), time.monotonic()
+            yield row
+    finally:
+        is_over.set()
+
+
+def _cost_line(done: Sequence[RunRow], took_s: float, settings: Settings, *, is_scripted: bool) -> str:
+    """Tokens, cost and time of a run; the cost by the prices that the settings' endpoints name."""
+    from neurons.settings.endpoints import named_endpoints
+
+    totals = [row.evaluation.body.totals for row in done if row.evaluation]
+    prompt, completion = sum(one.prompt_tokens for one in totals), sum(one.completion_tokens for one in totals)
+    prices = {one.price for one in named_endpoints(settings)}
+    price = prices.pop() if len(prices) == 1 else None
+    cost = "no cost" if is_scripted else "cost not known: no endpoint names its price"
+    if price is not None:
+        micro_usd = (prompt * price.prompt_micro_usd + completion * price.completion_micro_usd) // 1_000_000
+        cost = f"{micro_usd / 1_000_000:.4f} USD"
+    return f"{prompt:,} + {completion:,} tokens, {cost}, {took_s:.1f} s"
+
+
+def _fault_lines(done: Sequence[RunRow]) -> Iterator[str]:
+    """Each fault once, with the problems it ended: its code and the agent's own output, its traceback last."""
+    ended: dict[tuple[str, str], list[RunRow]] = {}
+    for row in done:
+        fault = row.failure or (row.evaluation and row.evaluation.body.failure)
+        if fault and fault.code != NOT_RECORDED:
+            ended.setdefault((fault.code, fault.detail), []).append(row)
+    for (code, detail), rows in ended.items():
+        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        yield f"\n{rows[0].problem.problem_id}{more}: {render(lookup(code), detail)}"
+        if rows[0].evaluation and (tail := rows[0].evaluation.cost.output_tail[-_TAIL_CHARS:].strip()):
+            yield textwrap.indent(printable(tail), "  ")
+
+
+def _summary_lines(done: Sequence[RunRow], cost: str, *, is_scripted: bool) -> Iterator[str]:
     from arena.view.page import loss_lines
+
+    yield from _fault_lines(done)
 
     evaluations = [row.evaluation for row in done if row.evaluation is not None]
     scores = [evaluation.score_e4 for evaluation in evaluations if evaluation.score_e4 is not None]
     solved, mean = sum(score > 0 for score in scores), sum(scores) / max(1, len(scores)) / 10_000
     yield f"\nsolved {solved} of {len(done)}; mean score {mean:.4f} over {len(scores)} scored (outcome x coefficient)"
-    lost = [(row.evaluation, row.constraints) for row in done if row.evaluation and row.evaluation.score_e4 != 10_000]
+    yield cost
+    lost = [
+        (row.evaluation, row.constraints)
+        for row in done
+        if row.evaluation and row.evaluation.score_e4 != 10_000
+        if row.evaluation.body.recommended or row.evaluation.body.failure is None  # else its fault says it all
+    ]
     if lost:
         yield f"\nWhy points were lost ({len(lost)} of {len(done)}); whole traces: arena view"
     for each in lost:
@@ -233,12 +297,6 @@ def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
         yield from (f"  {row.problem.problem_id}: {row.failure.detail}" for row in missing if row.failure)
         yield "The agent asks something else than when it was recorded. Record again, or give"
         yield "--record and --replay the same file to ask the endpoint for what is missing."
-    for row in done:
-        fault = row.failure or (row.evaluation and row.evaluation.body.failure)
-        if fault and row not in missing:
-            yield f"{row.problem.problem_id}: {render(lookup(fault.code), fault.detail)}"
-            if row.evaluation and (tail := row.evaluation.cost.output_tail[-_TAIL_CHARS:].strip()):
-                yield printable(tail)
     if is_scripted:
         yield from ("", *_SCRIPTED_SAYS)
 
@@ -268,12 +326,12 @@ def report_of(source: bytes, settings: Settings) -> GateReport:
     return inspect_isolated(source, policy.gate, knowledge)
 
 
-def is_rejected(agent: Path, source: bytes, settings: Settings) -> bool:
-    """Whether the gate rejects a source; then its report is shown."""
+def require_accepted(agent: Path, source: bytes, settings: Settings) -> None:
+    """Show the report of a source that the gate rejects. Raises typer.Exit then."""
     report = report_of(source, settings)
     if report.outcome == "reject":
-        typer.echo("\n".join(report_lines(agent, source, report)))
-    return report.outcome == "reject"
+        show(refusal(report.failure) | {"findings": report.findings}, report_lines(agent, source, report))
+        raise typer.Exit(EXIT_FAILED)
 
 
 def report_lines(agent: Path, source: bytes, report: GateReport) -> Iterator[str]:

@@ -8,6 +8,7 @@ Commands are in the files beside this one.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 import traceback
@@ -16,10 +17,11 @@ from importlib.metadata import version
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.exceptions import TyperException
 
 from foundation.errors import ArenaError, printable, redacted
-from neurons.cli.presenter import EXIT_INTERRUPTED, EXIT_NOT_READY, exit_code
+from neurons.cli.presenter import EXIT_INTERRUPTED, EXIT_NOT_READY, echo_json, exit_code, refusal
 
 
 class CommandEntry(NamedTuple):
@@ -63,6 +65,7 @@ COMMANDS = (
     CommandEntry("submissions", "operator:submissions_app", _OPERATOR, "See what the gate holds, and decide it."),
     CommandEntry("store", "store", _OPERATOR, "Back up, restore and prepare the database."),
 )
+JSON_FLAG = "--json"
 _COMPLETION = ("install_completion", "show_completion")
 
 
@@ -74,20 +77,26 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
         command = command.commands[name]
     assert isinstance(command, TyperCommand | TyperGroup)
     command.name = name
-    return _tidied(command)
+    return _tidied(command, f"arena {name}")
 
 
-def _tidied(command: TyperCommand | TyperGroup) -> TyperCommand | TyperGroup:
-    """The command with its examples first in its help, whole paragraphs, what may be repeated said, and no options of
-    the shell's completion (`arena` has them)."""
-    command.help = examples_first(command.help or "")
+def _tidied(command: TyperCommand | TyperGroup, line: str) -> TyperCommand | TyperGroup:
+    """The command with its examples first in its help (where it has none, its line with what it needs), whole
+    paragraphs, what may be repeated said, and no options of the shell's completion (`arena` has them)."""
+    text = command.help or ""
+    if not re.search(r"^\s*arena ", text, re.MULTILINE) and not isinstance(command, TyperGroup):
+        needed = [param for param in command.params if param.required]
+        named = [param.metavar or (param.name or "").upper() for param in needed]
+        flags = ["" if isinstance(param, TyperArgument) else f"{param.opts[0]} " for param in needed]
+        text += "\n\n" + " ".join([line, *(flag + name for flag, name in zip(flags, named, strict=True))])
+    command.help = examples_first(text)
     command.params = [param for param in command.params if param.name not in _COMPLETION]
     for param in command.params:
         if isinstance(param, TyperOption) and param.multiple:
             param.help = f"{param.help or ''} Repeatable.".lstrip()
     for inner in command.commands.values() if isinstance(command, TyperGroup) else ():
         if isinstance(inner, TyperCommand | TyperGroup):
-            _tidied(inner)
+            _tidied(inner, f"{line} {inner.name}")
     return command
 
 
@@ -140,8 +149,9 @@ def arena(
     """
 
 
-def run_guarded(program: Callable[[], int | None]) -> int:
-    """Run a program and return its exit code; a failure becomes text on stderr. Every entry point ends here."""
+def run_guarded(program: Callable[[], int | None], *, is_json: bool = False) -> int:
+    """Run a program and return its exit code; a failure becomes text on stderr, and with `is_json` JSON on stdout.
+    Every entry point ends here."""
     try:
         try:
             return program() or 0
@@ -150,7 +160,9 @@ def run_guarded(program: Callable[[], int | None]) -> int:
                 raise
             raise ArenaError("V2027", f"{error.filename}: {error.strerror}") from error
     except ArenaError as error:
-        typer.echo(str(error), err=True)
+        if is_json:
+            echo_json(refusal(error.failure, error.fix))
+        typer.echo(printable(str(error)), err=True)  # it may quote what others wrote
         return exit_code(error)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
@@ -163,8 +175,22 @@ def run_guarded(program: Callable[[], int | None]) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `arena`. Always ends with SystemExit, whose code is the exit code."""
-    words = None if arguments is None else list(arguments)
-    sys.exit(run_guarded(lambda: app(args=words, prog_name="arena")))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    look = {"color": False} if os.environ.get("NO_COLOR") else {}
+    sys.exit(run_guarded(lambda: _answer(words, look), is_json=JSON_FLAG in words))
+
+
+def _answer(words: list[str], look: dict[str, bool]) -> int | None:
+    """Run the command of a line. With `--json` a line that is malformed is answered in JSON, too."""
+    if JSON_FLAG not in words:
+        app(args=words, prog_name="arena", **look)
+    try:
+        code: int | None = app(args=words, prog_name="arena", standalone_mode=False, **look)
+    except TyperException as error:
+        echo_json(refusal(None, detail=error.format_message()))
+        typer.echo(f"error: {error.format_message()}", err=True)
+        return error.exit_code
+    return code
 
 
 if __name__ == "__main__":

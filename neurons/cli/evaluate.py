@@ -19,9 +19,9 @@ import typer
 
 from foundation.errors import ArenaError
 from harness.tools.registry import profile_schemas
-from neurons.cli.agent import is_rejected, read_agent, source_of
+from neurons.cli.agent import read_agent, require_accepted, source_of
 from neurons.cli.options import BenchFlags, ClusterOption, command
-from neurons.cli.presenter import EXIT_FAILED, field_lines, say, show, show_progress
+from neurons.cli.presenter import field_lines, say, show, show_progress
 from neurons.cli.problems import read_files
 from neurons.cli.train import say_device
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
@@ -249,8 +249,7 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
 
     path, how, flags = Path(asked.target), asked.how, asked.flags
     raw, settings = read_agent(path), flags.settings(how.model)
-    if is_rejected(path, raw, settings):
-        raise typer.Exit(EXIT_FAILED)
+    require_accepted(path, raw, settings)
     source, at_once = source_of(raw), 1 if how.cluster else at_once_here(asked.plan.parallel, settings)
     ports = replace(open_local_ports(settings, at_once=at_once), judges=())
     tools = profile_schemas(ports.policy.tool_profile)

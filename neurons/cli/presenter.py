@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from foundation.codes import Owner
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from foundation.long_work import Progress, no_progress
 
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY = 1, 2, 3, 4
@@ -67,6 +67,13 @@ def say(*lines: str) -> None:
     """Print lines for a person; nothing where --json was given."""
     if not is_json():
         typer.echo("\n".join(lines))
+
+
+def refusal(failure: Failure | None, fix: str = "", *, code: str = "usage", detail: str = "") -> dict[str, Any]:
+    """What `--json` prints of a refusal, whatever the command: its code (`usage` for a line that is malformed)."""
+    if failure is not None:
+        code, detail = failure.code, failure.detail
+    return {"error": {"code": code, "detail": detail, "fix": fix}}
 
 
 def echo_json(value: object, *, is_indented: bool = False) -> None:

@@ -210,7 +210,8 @@ def view(
     """Look at traces: what happened, what was asked, what failed.
 
     arena view
-    arena view --trace p_95f5e151185751fe
+    arena view --trace 2
+    arena view runs
     arena view race-000014
     arena view body.json --whole
 
@@ -222,6 +223,10 @@ def view(
     from judge.render import render
 
     try:
+        if target == "runs" and not Path(target).exists():
+            runs = list(_run_lines())
+            show(runs, runs or ["there is no run yet; next: arena run AGENT.py"])
+            return
         found = _found(target, validator, catalogue, store)
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
@@ -234,6 +239,8 @@ def view(
         show(row, [printable(msgspec.json.format(msgspec.json.encode(row), indent=2).decode())])
         return
     kept = [one for one in found.traces if trace == one[0].name or one[1].problem_id.startswith(trace)]
+    if not kept and trace.isdecimal():  # its place in the list
+        kept = list(found.traces[int(trace) - 1 : int(trace)])
     found = found._replace(traces=tuple(kept))
     for line in found.missing:
         typer.echo(line, err=True)
@@ -262,6 +269,18 @@ def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlag
 
     explain = open_explainer(store.folder, catalogue).explain
     return store.run(lambda logs: traces_of_store(logs, target, explain, validator))
+
+
+def _run_lines() -> Iterator[str]:
+    """The runs that are kept, oldest first, a line each."""
+    from neurons.practice.run import LocalRun, default_cache_dir, read_run
+
+    for path in sorted((default_cache_dir() / "runs").glob("*.json")):
+        run = read_run(path.read_bytes())
+        if isinstance(run, LocalRun):
+            scores = [row.evaluation.score_e4 or 0 for row in run.rows if row.evaluation]
+            mean = sum(scores) / max(1, len(scores)) / 10_000
+            yield f"{len(scores):>3} problems, mean {mean:.4f}, {len(run.lost)} below 1  {Path(run.agent).name}  {path}"
 
 
 def _lines(found: FoundTraces, is_whole: bool) -> Iterator[str]:

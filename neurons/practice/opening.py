@@ -41,6 +41,7 @@ class Choice:
             "Any text will do; a qualifying record names the seed it ran under.",
         ),
     ] = None
+    failed: Annotated[bool, typer.Option("--failed", help="Of these, only what the last run lost.")] = False
     record: Annotated[Path | None, typer.Option(help="Keep every completion in this file.", dir_okay=False)] = None
     replay: Annotated[
         Path | None, typer.Option(help="Answer from this recording; no endpoint is asked.", dir_okay=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,7 @@ from arena.bank.suite_signature import open_shipped
 from arena.chain.keys import verify
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from foundation.codes import NOT_RECORDED
-from foundation.durable_files import write_whole
+from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.port import Catalogue
 from harness.inference.journal import Recording, Unrecorded
@@ -37,6 +38,7 @@ from problems.suites import SUITES, VariantMaker
 
 RUN_FORMAT = "agent-arena/local-run/1"
 DEFAULT_COUNT = 6
+LAST_RUN, RUNS_KEPT = "last-run.json", 20
 _NOWHERE = "http://127.0.0.1:9/v1"  # stands for the endpoint where a recording answers alone; nothing is sent there
 
 Asked = tuple[Problem, EvaluatePorts]
@@ -60,10 +62,20 @@ class LocalRun(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     rows: tuple[RunRow, ...]
 
-    def save(self, path: Path) -> None:
-        """Write it to a file of this user alone. Raises OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, msgspec.json.encode(self), mode=0o600)
+    @property
+    def lost(self) -> frozenset[str]:
+        """The problems that earned less than 1, or were not run."""
+        rows = ((row.problem.problem_id, row.evaluation) for row in self.rows)
+        return frozenset(problem for problem, done in rows if done is None or done.score_e4 != 10_000)
+
+    def keep(self, folder: Path) -> None:
+        """Keep it, and the newest before it, in files of this user alone. Raises OSError."""
+        (runs := folder / "runs").mkdir(parents=True, exist_ok=True)
+        content = msgspec.json.encode(self)
+        for path in (folder / LAST_RUN, runs / time.strftime("%Y%m%d-%H%M%S.json", time.gmtime())):
+            write_whole(path, content, mode=0o600)
+        for old in sorted(runs.iterdir())[:-RUNS_KEPT]:
+            old.unlink(missing_ok=True)
 
 
 def default_cache_dir() -> Path:
@@ -173,16 +185,25 @@ def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[As
     by_id = {problem.problem_id: problem for problem in known}
     if missing := [name for name in wanted if name not in by_id]:
         raise typer.BadParameter(f"no problem {missing[0]}; there are {', '.join(list(by_id)[:3])} and others")
-    count = choice.count or (len(known) if is_suite else DEFAULT_COUNT)
+    count = choice.count or (len(known) if is_suite or choice.failed else DEFAULT_COUNT)
     if count > len(known) and (file is None or is_suite):
         raise typer.BadParameter(f"there are {len(known)} problems; give a file with --problems for more")
     chosen = [by_id[name] for name in wanted] if wanted else list(known[:count])
     _say_missing(chosen, ports.catalogue)
-    if choice.variant is None:
-        return [(one, ports) for one in chosen]
-    maker = VariantMaker(known, ports.catalogue.products())
-    drawn = [maker.variant(problem.problem_id, choice.variant) for problem in chosen]
-    return [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
+    asked = [(one, ports) for one in chosen]
+    if choice.variant is not None:
+        maker = VariantMaker(known, ports.catalogue.products())
+        drawn = [maker.variant(problem.problem_id, choice.variant) for problem in chosen]
+        asked = [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
+    return [each for each in asked if each[0].problem_id in _lost_before()] if choice.failed else asked
+
+
+def _lost_before() -> frozenset[str]:
+    """What the last run lost. Raises ArenaError V2027 where there is none."""
+    path = default_cache_dir() / LAST_RUN
+    with coded(path, "V2027"):
+        found = read_run(path.read_bytes())
+    return found.lost if isinstance(found, LocalRun) else frozenset()
 
 
 def _known(settings: Settings, file: Path | None, *, is_suite: bool) -> Sequence[Problem]:
