@@ -235,7 +235,11 @@ VALIDATOR = (
     ),
     *rows(
         "no work is done while it is down; leases run out and are recorded at the next start",
-        ("V2116", "node gives no sign of life", "look at its log, then start it again: `arena validator`"),
+        (
+            "V2116",
+            "node gives no sign of life",
+            "look at what it printed last (by systemd: journalctl), start it: `arena validator`",
+        ),
     ),
     *rows(
         "it is cancelled on every validator alike; the last good weights stay",

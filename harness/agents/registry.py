@@ -22,7 +22,7 @@ _NAMES = ("baseline", "subtask", "nop", "echoer", "cheater")
 _PROMPT_BLOCK = re.compile(r'^PROMPT = """.*?"""', re.MULTILINE | re.DOTALL)
 _FIND = "Find what the user asks for, recommend it and terminate."
 _CARE = f"{_FIND} Use few words and the price and service filters. Say what you found."
-_PROMPTS = {  # at which the model that obeys its prompt shops as those of these names do
+PROMPTS = {  # at which the model that obeys its prompt shops as those of these names do
     "scripted-expert": f"{_CARE} Search for every word of a name. Read options with view_product_information. Compare"
     " candidates. One shop has one shop_id. Check a total with calculate_voucher.",
     "scripted-careful": f"{_CARE} Compare candidates.",
@@ -87,7 +87,7 @@ def reference_sha256s() -> frozenset[str]:
 def baseline_source(model: str) -> str:
     """The baseline with its model preference set to `model`, and for one of the scripted levels a prompt as good."""
     source = _MODEL_LINE.sub(lambda _: f"MODEL = {json.dumps(model)}", _read("baseline"), count=1)
-    prompt = _PROMPTS.get(model)
+    prompt = PROMPTS.get(model)
     return _PROMPT_BLOCK.sub(lambda _: f"PROMPT = {json.dumps(prompt)}", source, count=1) if prompt else source
 
 

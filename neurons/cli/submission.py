@@ -41,7 +41,7 @@ app = typer.Typer()
 
 FINAL_PAUSE_S = 0.5
 WATCH_S = 3.0
-PROBLEMS_SHOWN, SENTENCES_SHOWN = 5, 2
+PROBLEMS_SHOWN, SENTENCES_SHOWN = 30, 2  # of the newest version
 _NO_LOSS_E4 = 8_000  # the judge's quality from which on nothing is lost
 _COLOURS = {"waiting": "cyan", "accepted": "green", "qualified": "green", "withdrawn": "yellow", "review": "yellow"}
 _ENDED = frozenset({"withdrawn", "refused", "rejected", "unqualified"})
@@ -170,7 +170,9 @@ async def submit(
         metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
         is_known = metagraph.uid_of(hotkey) is not None
         if not register and not is_known:
-            raise _not_registered(settings, hotkey)
+            how = "--register" if is_local(settings.network) else f"btcli subnets register --netuid {settings.netuid}"
+            detail = f"hotkey {hotkey} is not registered on {settings.network} {settings.netuid}"
+            raise ArenaError("A1008", detail, fix=f"register it: {how}")
         version, block = agent_version_id(hotkey, text_hash(source)), await session.chain.block() + 1
         found = await session.doors(metagraph, is_registered=is_known)
         doors = [would_take(door, version, block) for door in found]
@@ -417,13 +419,6 @@ def say_stage(text: str) -> None:
     typer.echo(f"· {text}", err=True)
 
 
-def _not_registered(settings: Settings, hotkey: str) -> ArenaError:
-    fix = "register it: the same line with --register"
-    if not is_local(settings.network):
-        fix = f"register it: btcli subnets register --netuid {settings.netuid}"
-    return ArenaError("A1008", f"hotkey {hotkey} is not registered on {settings.network} {settings.netuid}", fix=fix)
-
-
 def _first_failure(doors: Sequence[DoorAnswer]) -> ArenaError:
     """The one that is the miner's to mend, with every validator, else the first."""
     failures = [door.failure for door in doors if door.failure]
@@ -471,8 +466,8 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
     yield f"block {answer['block']}, finalized {answer['finalized_block']}  {committed}"
     for door in answer["validators"]:
         yield f"validator {door['validator']} at {door['url']}"
-        for told in door["submissions"]:
-            yield from _submission_lines(told, door["view"])
+        for number, told in enumerate(door["submissions"]):
+            yield from _submission_lines(told, door["view"], PROBLEMS_SHOWN if number == 0 else 0)
         if not door["submissions"]:
             yield "  knows no submission of this hotkey; next: arena submit AGENT.py"
     yield from _failure_lines(answer)
@@ -487,8 +482,8 @@ def _badge(state: str, width: int = 9) -> str:
     return badge(state, _COLOURS.get(state, "red"), width)
 
 
-def _submission_lines(told: SubmissionStatus, view: str) -> Iterator[str]:
-    """One version. `view`: how to look at a record of this validator, or ""."""
+def _submission_lines(told: SubmissionStatus, view: str, problems: int) -> Iterator[str]:
+    """One version, with so many of its lost problems. `view`: how to look at a record of this validator, or ""."""
     yield f"  {_badge(told.state, 11)}  {printable(told.name)}  {told.agent_version_id[:16]}"
     if told.failure is not None:
         yield f"    {told.failure.code} {printable(told.failure.detail)}".rstrip()
@@ -516,7 +511,7 @@ def _submission_lines(told: SubmissionStatus, view: str) -> Iterator[str]:
     for race in told.races:
         for number, line in enumerate(_race_lines(race)):
             yield from _wrapped(line, 4 + 2 * (number > 0))
-    yield from _problem_lines(told.problems, view)
+    yield from _problem_lines(told.problems, view, problems)
     if told.held_until_block:
         yield f"    undecided, it counts as accepted from block {told.held_until_block}"
     again = "now" if told.block >= told.next_allowed_block else f"from block {told.next_allowed_block}"
@@ -524,7 +519,7 @@ def _submission_lines(told: SubmissionStatus, view: str) -> Iterator[str]:
     yield f"    to do: {printable(told.what_to_do)}"
 
 
-def _problem_lines(problems: Sequence[RacedProblem], view: str) -> Iterator[str]:
+def _problem_lines(problems: Sequence[RacedProblem], view: str, most: int) -> Iterator[str]:
     """The lost problems of the newest released race, each with its reason; then, of the solved, what cost points."""
     lost = [one for one in problems if not one.is_solved]
     poor = [one for one in problems if one.is_solved and one.quality_e4 is not None and one.quality_e4 < _NO_LOSS_E4]
@@ -532,14 +527,14 @@ def _problem_lines(problems: Sequence[RacedProblem], view: str) -> Iterator[str]
         return
     look = f"; a trace: {view}" if view else ""
     yield from _wrapped(f"{problems[0].race_id} here: {len(problems) - len(lost)} of {len(problems)} solved{look}", 4)
-    for one in lost[:PROBLEMS_SHOWN]:
+    for one in lost[:most]:
         why = "; ".join(one.missed) or "nothing was recommended"
         yield from _wrapped(f"{one.record:>5} lost {one.problem_id}: {why}", 6)
-    for one in poor[:SENTENCES_SHOWN]:
+    for one in poor[: min(most, SENTENCES_SHOWN)]:
         why = f"judged {share_text(one.quality_e4 or 0)}: {' '.join(one.sentences)}"
         yield from _wrapped(f"{one.record:>5} solved {one.problem_id}, {why}", 6)
-    if more := max(0, len(lost) - PROBLEMS_SHOWN) + max(0, len(poor) - SENTENCES_SHOWN):
-        yield f"      and {more} more (--json lists all)"
+    if more := max(0, len(lost) - most) + max(0, len(poor) - min(most, SENTENCES_SHOWN)):
+        yield f"      {more} more cost points (--json lists all)"
 
 
 def _race_lines(own: OwnRace) -> Iterator[str]:

@@ -38,11 +38,12 @@ from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.log_copy import take_copy
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
-from foundation.codes import NO_PERMIT
+from foundation.codes import HOTKEY_IN_USE, NO_PERMIT
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
+from neurons.health.status import read_node_file
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.operator_files import OperatorFiles, operator_of
 from neurons.loops.serving import Serving, ServingSetup
@@ -368,7 +369,15 @@ async def _open_store(
     if not dsn:
         server = await stack.enter_async_context(embedded_server(settings.state_dir))
         dsn, kind = await asyncio.to_thread(server.dsn_for, hotkey), "embedded"
-    store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
+    try:
+        store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
+    except ArenaError as error:
+        beat = read_node_file(settings.state_dir).beat if error.failure.code == HOTKEY_IN_USE else None
+        if beat is None:
+            raise
+        raise ArenaError(
+            HOTKEY_IN_USE, f"{error.failure.detail}, by pid {beat.process_id} since its last start"
+        ) from error
     stack.push_async_callback(store.close)
     named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
     try:

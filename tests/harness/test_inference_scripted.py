@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness.agents.registry import PROMPTS
 from harness.catalogue.port import Catalogue
 from harness.inference.scripted.model import MODELS, complete
-from harness.inference.scripted.shopper import CONCISE, read_brief
+from harness.inference.scripted.shopper import CONCISE, TOY, read_brief
 from harness.tools.registry import Toolbox
 from problems.model import OutcomeScore, Problem
 from problems.score import score
@@ -46,7 +47,9 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 class Run:
     """One problem worked on in a plain loop, without jail and gateway."""
 
-    def __init__(self, model: str, problem: Problem, catalogue: Catalogue, profile: str = "sn15") -> None:
+    def __init__(
+        self, model: str, problem: Problem, catalogue: Catalogue, profile: str = "sn15", system: str = "Shop."
+    ) -> None:
         self.problem = problem
         self.catalogue = catalogue
         self.toolbox: Toolbox = Toolbox(profile, catalogue)
@@ -57,7 +60,7 @@ class Run:
         self.recommended: tuple[str, ...] = ()
         self.is_terminated = False
         self._messages: list[Message] = [
-            {"role": "system", "content": "You are a shopping assistant."},
+            {"role": "system", "content": system},
             {"role": "user", "content": problem.query},
         ]
         tools = json.loads(self.toolbox.schemas)
@@ -87,11 +90,6 @@ class Run:
         return outcome.is_success
 
 
-@pytest.fixture(scope="module")
-def runs(catalogue: Catalogue) -> dict[str, list[Run]]:
-    return {model: [Run(model, problem, catalogue) for problem in _problems()] for model in MODELS}
-
-
 def share(runs: list[Run]) -> float:
     return sum(run.is_success for run in runs) / len(runs)
 
@@ -99,11 +97,13 @@ def share(runs: list[Run]) -> float:
 # -- skill
 
 
-def test_expert_beats_careful_beats_hasty(runs: dict[str, list[Run]]) -> None:
-    expert, careful, hasty = (share(runs[model]) for model in MODELS)
-    assert expert > careful > hasty
-    assert 0.2 <= careful <= 0.9
-    assert hasty <= 0.35
+@pytest.mark.parametrize("is_toy", [False, True])
+def test_expert_beats_careful_beats_hasty(catalogue: Catalogue, is_toy: bool) -> None:
+    """By its name, and where the toy is asked to shop so."""
+    asked = [(TOY if is_toy else model, PROMPTS[model] if is_toy else "Shop.") for model in MODELS]
+    runs = [[Run(model, one, catalogue, system=text) for one in _problems()] for model, text in asked]
+    expert, careful, hasty = map(share, runs)
+    assert expert > 0.9 > careful > 0.2 and careful > hasty and hasty <= 0.35
 
 
 # -- one function of the request
