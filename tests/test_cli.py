@@ -47,6 +47,7 @@ def test_each_command_has_the_help_that_the_list_promises_in_words_that_a_termin
         texts = [command.help, *(getattr(option, "help", None) for option in command.params)]
         assert not [text for text in texts if text and re.search(r"\[[a-z#/@]", text)]  # markup is left out
         examples = [line for line in (command.help or "").splitlines() if line.startswith("$ arena ")]
+        assert examples or isinstance(command, TyperGroup)
         assert not [line for line in examples if " arena " in line.removeprefix("$ arena ")]
 
 
@@ -76,10 +77,24 @@ def test_no_command_loads_numpy_the_settings_or_the_logs_before_its_work() -> No
     assert done.returncode == 0, done.stderr.splitlines()[-1]
 
 
-def test_an_unknown_command_is_usage_and_names_the_nearest() -> None:
-    result = CliRunner().invoke(cli.app, ["recods"])
-    assert result.exit_code == 2
-    assert "records" in result.output
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("recods", "'records'"),
+        ("explain id-tabel", "id-table"),
+        ("check absent.py", f"error[A1009]: {CODES['A1009'].title}: absent.py"),
+        ("validator --policy dmeo --dry-run", "did you mean `demo`?"),
+    ],
+)
+def test_a_refusal_is_text_on_stderr_and_with_json_one_shape_on_stdout(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ([], ["--json"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*line.split(), *more])
+        out, err = capsys.readouterr()
+        assert ended.value.code == 2 and said in err and "Traceback" not in err
+        assert (json.loads(out)["error"].keys() == {"code", "detail", "fix"}) if more else not out
 
 
 def test_explain_knows_every_code_and_names_the_nearest() -> None:
@@ -87,8 +102,6 @@ def test_explain_knows_every_code_and_names_the_nearest() -> None:
     assert {row["name"] for row in rows} == set(CODES)
     one = CliRunner().invoke(cli.app, ["explain", "a1020"])
     assert all(text in one.output for text in ("A1020", CODES["A1020"].title, CODES["A1020"].remedy, "agent"))
-    unknown = CliRunner().invoke(cli.app, ["explain", "id-tabel"])
-    assert unknown.exit_code == 2 and "id-table" in unknown.output
 
 
 @pytest.mark.parametrize(
@@ -98,13 +111,6 @@ def test_explain_knows_every_code_and_names_the_nearest() -> None:
 def test_exit_codes_follow_the_owner_of_the_failure(code: str, expected: int) -> None:
     assert exit_code(ArenaError(code)) == expected
     assert {exit_code(ArenaError(code)) for code in CODES} == {1, 2, 3, 4}
-
-
-def test_a_coded_failure_is_shown_as_text_on_stderr_without_a_traceback(tmp_path: Path) -> None:
-    done = arena("check", str(tmp_path / "absent.py"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error[A1009]: ") and CODES["A1009"].remedy in done.stderr
-    assert len(done.stderr.splitlines()) <= 2
 
 
 def test_a_bug_of_ours_shows_its_traceback_and_says_so(
@@ -129,9 +135,3 @@ def test_every_setting_is_an_option_of_the_validator_under_a_heading() -> None:
     assert sorted([*shown, "upstreams"]) == sorted(Settings.model_fields)  # tables, which only a file holds
     told = arena("validator", "--help").stdout
     assert all(text in told for text in (*GROUPS, "--metrics-port", "--wallet.hotkey"))
-
-
-def test_an_unknown_policy_is_refused_by_the_dry_run_and_names_the_nearest() -> None:
-    done = arena("validator", "--policy", "dmeo", "--dry-run")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error[V2030]: ") and "did you mean `demo`?" in done.stderr

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import local_chain_path
+from arena.records.port import SubmissionState
 from arena.store.embedded import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
 from arena.store.postgres import PostgresStore
@@ -31,9 +32,9 @@ def agent(tmp_path: Path) -> Path:
     return path
 
 
-def _arena(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+def _arena(capsys: pytest.CaptureFixture[str], *arguments: object, is_meant: bool = True) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        main([*map(str, arguments), *(["--yes"] if arguments[0] == "submit" else [])])
+        main([*map(str, arguments), *(["--yes"] if is_meant and arguments[0] == "submit" else [])])
     out, err = capsys.readouterr()
     return int(ended.value.code or 0), out, err
 
@@ -69,6 +70,10 @@ async def _enrol(stand: Stand) -> None:
 def test_a_submission_goes_to_the_validator_that_the_chain_names_and_has_a_status(
     tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    code, _, err = _arena(capsys, "submit", agent, *_flags(tmp_path))
+    assert (code, "register it: --register" in err) == (1, True)
+    code, _, err = _arena(capsys, "submit", agent, "--register", *_flags(tmp_path), is_meant=False)  # no terminal
+    assert (code, "cost: one commitment" in err, "give --yes" in err) == (2, True, True)
     code, out, err = _arena(capsys, "submit", agent, "--register", "--json", *_flags(tmp_path))
     assert code == 0, err
     submitted = json.loads(out)
@@ -87,15 +92,16 @@ def test_a_submission_goes_to_the_validator_that_the_chain_names_and_has_a_statu
     assert (waiting["agent_version_id"], waiting["state"]) == (submitted["agent_version_id"], "waiting")
 
     failure = Failure(code="A1006", detail="allowed from block 3602")
-    asyncio.run(_refuse(door, submitted["agent_version_id"], failure))
+    asyncio.run(_decide(door, "refused", failure))
     code, out, _ = _arena(capsys, "status", "--watch", *_flags(tmp_path))  # ends, since nothing can change any more
     assert code == 0
     assert "refused" in out and "A1006 allowed from block 3602" in out
 
 
-async def _refuse(door: Stand, agent: str, failure: Failure) -> None:
+async def _decide(door: Stand, state: SubmissionState, failure: Failure | None = None) -> None:
     store = await PostgresStore.open(door.dsn)
-    assert await store.set_submission_state(agent, "refused", was="waiting", failure=failure)
+    (row,) = await store.submissions(("waiting",))
+    assert await store.set_submission_state(row.subject.agent_version_id, state, was="waiting", failure=failure)
     await store.close()
 
 
@@ -111,19 +117,12 @@ def test_the_door_is_asked_before_anything_is_committed(
     code, _, err = _arena(capsys, "submit", agent, *_flags(tmp_path))  # the first one waits
     assert (code, "A1012" in err) == (1, True)
     assert asyncio.run(door.chain.commitment(keypair_signer("//Alice").hotkey)) == before
-    asyncio.run(_accept(door))
+    asyncio.run(_decide(door, "accepted"))
     code, _, err = _arena(capsys, "submit", agent, *_flags(tmp_path))  # it is in its cooldown
     assert (code, "A1006" in err) == (1, True)
     assert asyncio.run(door.chain.commitment(keypair_signer("//Alice").hotkey)) == before
     agent.write_text(first)
     assert _arena(capsys, "submit", agent, *_flags(tmp_path))[0] == 0  # the same file: the same answer
-
-
-async def _accept(door: Stand) -> None:
-    store = await PostgresStore.open(door.dsn)
-    (row,) = await store.submissions(("waiting",))
-    await store.set_submission_state(row.subject.agent_version_id, "accepted", was="waiting")
-    await store.close()
 
 
 def test_a_commitment_alone_hands_nothing_in_and_is_what_submit_finds(
@@ -183,4 +182,5 @@ def test_a_file_the_gate_would_reject_costs_nothing(tmp_path: Path, capsys: pyte
     path.write_bytes(b"\nimport os\nx = os.system\n\ndef agent_main(problem): pass\n")
     exit_code, _, err = _arena(capsys, "submit", path, "--register", *_flags(tmp_path))
     assert exit_code == 1 and "A1005" in err and ":3: " in err
-    assert not (tmp_path / "state" / "chain").exists()
+    code, _, err = _arena(capsys, "status", *_flags(tmp_path))
+    assert code == 3 and "no local chain in" in err and not (tmp_path / "state" / "chain").exists()

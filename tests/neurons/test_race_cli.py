@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import msgspec
-import pytest
 from typer.testing import CliRunner
 
 from arena.policies import DEMO, POLICIES
@@ -24,13 +23,6 @@ from tests.judge.endpoint import ScriptedEndpoint, chat, serving
 RUN = CliRunner()
 
 
-@pytest.fixture
-def body(tmp_path: Path) -> Path:
-    path = tmp_path / "body.json"
-    path.write_bytes(canonical_bytes(episode(COMPARED)))
-    return path
-
-
 def test_weights_prints_a_line_per_case_with_a_vector_or_the_error(tmp_path):
     finishers = [{"miner_hotkey": f"h{n}", "agent_version_id": f"v{n}", "race_score": 1 - n / 10} for n in range(4)]
     case = {"metagraph_hotkeys": ["owner", "h0", "h1"], "finishers": finishers, "t_top": 0.25, "t_burn": 0.75}
@@ -43,14 +35,9 @@ def test_weights_prints_a_line_per_case_with_a_vector_or_the_error(tmp_path):
         {"case_id": "good", "uids": [0, 1, 2], "weights": [65_535, 21_845, 1]},
         {"case_id": "bad", "error": "ValueError"},
     ]
-
-
-def test_a_line_that_is_no_case_is_a_usage_error_that_names_the_line(tmp_path):
-    path = tmp_path / "cases.jsonl"
     path.write_text("{}\n")
-    result = RUN.invoke(race_app, ["weights", "--cases", str(path)])
-    assert result.exit_code == 2
-    assert "line 1" in result.output
+    malformed = RUN.invoke(race_app, ["weights", "--cases", str(path)])
+    assert malformed.exit_code == 2 and "line 1" in malformed.output
 
 
 def test_a_policy_prints_whole_and_its_hash_can_be_recomputed():
@@ -61,17 +48,14 @@ def test_a_policy_prints_whole_and_its_hash_can_be_recomputed():
     assert listed >= set(POLICIES)
 
 
-def test_view_shows_the_text_that_a_judge_is_shown(body):
+def test_view_shows_the_text_that_a_judge_is_shown(tmp_path):
+    (body := tmp_path / "body.json").write_bytes(canonical_bytes(episode(COMPARED)))
     trace = RUN.invoke(view_app, [str(body), "--as-judged"])
     assert "[[span 1 | query]]" in trace.stdout
 
 
-NOTHING_READ = {
-    "gates": {gate: gate == "inference_present" for gate in GATES},
-    "quality": 0.3,
-    "citations": [],
-    "explanation": "",
-}
+GATE = GATES[0]  # all that it saw
+NOTHING_READ = {"gates": {gate: gate == GATE for gate in GATES}, "quality": 0.3, "citations": [], "explanation": ""}
 
 
 def test_two_models_at_two_endpoints_are_measured_as_one_panel(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import structlog
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
@@ -174,13 +175,8 @@ def test_what_mends_itself_is_shown_and_wakes_nobody() -> None:
 def test_the_next_deadline_follows_the_stage_and_the_policy() -> None:
     problems = tuple(SealedProblem(problem_id=f"p{n}") for n in range(DEMO.race.batch_problems))
     opened = open_race("race-000001", DEMO, Batch(batch_sha256="d" * 64, problems=problems), NOW_MS, NOW_MS + 15_000)
-    at = opened.closes_ms
-    states = {
-        "open": at,
-        "closed": at + DEMO.race.qualifying_grace_ms,
-        "running": at + DEMO.race.run_ms,
-        "settling": at + DEMO.race.run_ms,
-    }
+    at, run_ms = opened.closes_ms, opened.closes_ms + DEMO.race.run_ms
+    states = {"open": at, "closed": at + DEMO.race.qualifying_grace_ms, "running": run_ms, "settling": run_ms}
     for stage, wanted in states.items():
         deadline = next_deadline(RaceState(race_id="race-000001", stage=stage, opened=opened), "5Hot", NOW_MS)  # type: ignore[arg-type]
         assert deadline is not None and deadline.at_ms == wanted
@@ -213,11 +209,8 @@ def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1(server: Emb
     shown = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(tmp_path)])
     report = json.loads(result.stdout)
     assert (result.exit_code, shown.exit_code) == (1, 1)
-    assert (report["store"]["hotkey"], report["store"]["records"], report["node"]["beat"]["records"]) == (
-        hotkey,
-        0,
-        900,
-    )
+    read, beat = report["store"], report["node"]["beat"]
+    assert (read["hotkey"], read["records"], beat["records"]) == (hotkey, 0, 900)
     assert "V2116" in {point["code"] for point in report["points"] if point["is_urgent"]}
     assert "0 records; none signed; none anchored" in shown.stdout and "SILENT (pid 42)" in shown.stdout
 
@@ -268,7 +261,8 @@ def test_weights_name_who_is_paid_and_a_rate_limit_says_that_nothing_is_to_do() 
 def test_a_terminal_shows_an_events_sentence_and_nothing_else_of_it() -> None:
     render = observe._for_people(lambda *given: "fields")  # type: ignore[arg-type]
     stamp = "2026-11-23T09:28:39.6Z"
-    assert render(None, "info", {"event": "race", "timestamp": stamp, "text": "it is settled"}) == (
-        "09:28:39 UTC  it is settled"
-    )
-    assert render(None, "info", {"event": "race", "timestamp": stamp}) == "fields"
+    event = {"event": "race", "timestamp": stamp}
+    assert render(None, "info", {**event, "text": "it is settled"}) == "09:28:39 UTC  it is settled"
+    assert render(None, "info", event) == "fields"
+    with pytest.raises(structlog.DropEvent):
+        render(None, "info", {**event, "text": ""})
