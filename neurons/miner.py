@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 COMMANDS = ("submit", "commit", "status", "withdraw", "winner")
-_SWITCHES = ("--json", "--register", "--watch", "--again")
+_SWITCHES = ("--json", "--register", "--watch", "--again", "--yes")
 # A miner has no log to adjust; the ecosystem's launch scripts pass these to every neuron.
 _WITHOUT_MEANING = ("--logging.debug", "--logging.info", "--logging.trace")
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from arena.api.rows import AgentDetail, PageStart, page_of, read_cursor, write_cursor
 from arena.door.client import DoorClient
@@ -19,6 +20,7 @@ from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
+from neurons.cli.race import leaderboard_app
 from tests.arena.log_stand import release, settlement
 from tests.arena.sealed_stand import LOSER, OPENS_MS, RUNNING, SEALED, WINNER, fill
 from tests.arena.tail_stand import Author, serving
@@ -141,6 +143,8 @@ def test_the_file_of_the_winner_is_read_after_the_embargo(postgres, signer) -> N
         assert "until 2033-05-18T03:33:20+00:00" in early.value.failure.detail
         now[0] = OPENS_MS
         found, source = read_winner(server.address)
+        board = CliRunner().invoke(leaderboard_app, ["--url", server.address]).stdout
+        assert board.startswith("r1, ") and " 1 best " in board
     assert (found.agent.name, source.decode()) == ("best", SOURCE)
     assert [(one.race_id, one.standing.race_score_e4) for one in found.races] == [("r1", 9_125)]
 

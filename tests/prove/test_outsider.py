@@ -107,9 +107,9 @@ def test_a_miner_of_another_user_goes_the_whole_way(monkeypatch: pytest.MonkeyPa
             agent = miner.folder / "my_agent.py"
             agent.write_text(baseline_source("scripted-expert"))
             assert miner.arena("check", agent)[0] == miner.arena("run", agent, "--count", 2)[0] == 0
-            told = miner.until(lambda code, _: code == 0, "submit", agent, "--register", "--json")
+            told = miner.until(lambda code, _: code == 0, "submit", agent, "--register", "--yes", "--json")
             miner.until(lambda _, said: "qualified" in said, "status")
-            miner.until(lambda _, said: "rank 1 of 1, at the top" in said, "status")
+            miner.until(lambda _, said: "rank 1 of 1, took the top" in said, "status")
             code, sealed = miner.arena("winner")
             assert code == 3 and "V2089" in sealed and "until" in sealed, sealed
             won = miner.folder / "winner.py"

@@ -46,7 +46,8 @@ class Clone:
         self.environment = {**kept, **own}
 
     def run(self, line: str, *codes: int) -> str:
-        """One line as typed; what it printed."""
+        """One line as typed, with the yes that its question gets; what it printed."""
+        line = line.replace("arena submit ", "arena submit --yes ")
         done = subprocess.run(
             ["bash", "-c", line], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=WAIT_S
         )

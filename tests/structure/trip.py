@@ -180,7 +180,7 @@ class Trip:
         with self._validating(*policy, *validator, *here) as wait_until:
             wait_until("no door was opened", lambda: DOOR in (self.folder / LOG).read_bytes())
             self._step = "submit"
-            self.arena("submit", agent, *miner, "--register", *policy, *here)
+            self.arena("submit", agent, *miner, "--register", "--yes", *policy, *here)
             self._step = "validator"
             wait_until("no race was settled", lambda: self._is_settled(*here))
             time.sleep(2 * LOOK_S)  # its checkpoint, and the weights' answer
