@@ -161,7 +161,7 @@ def run_guarded(program: Callable[[], int | None], *, is_json: bool = False) -> 
             raise ArenaError("V2027", f"{error.filename}: {error.strerror}") from error
     except ArenaError as error:
         if is_json:
-            echo_json(refusal(error.failure, error.fix))
+            echo_json(refusal(error.failure, fix=error.fix))
         typer.echo(printable(str(error)), err=True)  # it may quote what others wrote
         return exit_code(error)
     except KeyboardInterrupt:
@@ -187,7 +187,7 @@ def _answer(words: list[str], look: dict[str, bool]) -> int | None:
     try:
         code: int | None = app(args=words, prog_name="arena", standalone_mode=False, **look)
     except TyperException as error:
-        echo_json(refusal(None, detail=error.format_message()))
+        echo_json(refusal(None, error.format_message()))
         typer.echo(f"error: {error.format_message()}", err=True)
         return error.exit_code
     return code

@@ -69,10 +69,9 @@ def say(*lines: str) -> None:
         typer.echo("\n".join(lines))
 
 
-def refusal(failure: Failure | None, fix: str = "", *, code: str = "usage", detail: str = "") -> dict[str, Any]:
-    """What `--json` prints of a refusal, whatever the command: its code (`usage` for a line that is malformed)."""
-    if failure is not None:
-        code, detail = failure.code, failure.detail
+def refusal(failure: Failure | None, about: str = "", fix: str = "") -> dict[str, Any]:
+    """What `--json` prints of a refusal, whatever the command; its code is `usage` for a line that is malformed."""
+    code, detail = (failure.code, failure.detail) if failure else ("usage", about)
     return {"error": {"code": code, "detail": detail, "fix": fix}}
 
 

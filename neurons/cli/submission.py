@@ -119,12 +119,8 @@ def open_chain(settings: Settings) -> Subtensor:
     from neurons.settings.inputs import chain_of
 
     if settings.network == LOCAL_NETWORK and not local_chain_path(settings.state_dir).exists():
-        raise ArenaError(
-            "U3030",
-            f"no local chain in {settings.state_dir}",
-            fix="give --state-dir of its validator; one on another machine: --subtensor.network http://HOST:PORT, which"
-            " it serves with --local-chain-port",
-        )
+        fix = "give --state-dir of its validator, or --subtensor.network http://HOST:PORT of its --local-chain-port"
+        raise ArenaError("U3030", f"no local chain in {settings.state_dir}", fix=fix)
     return chain_of(settings)
 
 
@@ -180,7 +176,9 @@ async def submit(
             raise _first_failure(doors)
         wanted = asked_count(rules, len(permitted_validators(metagraph)))
         is_old = any(each.agent_version_id == version for door in found for each in door.submissions)
-        _confirm(_plan_lines(session, agent, rules, doors, wanted, is_new=not is_known, is_old=is_old), yes=yes)
+        whose = f"{agent}, as {hotkey} on {settings.network} {settings.netuid}:"
+        plan = _plan_lines(rules, doors, wanted, is_new=not is_known, is_old=is_old)
+        _confirm([whose, *plan], yes=yes)
         try:
             if not is_known:
                 stands = "the hotkey may be registered; nothing is committed"
@@ -368,18 +366,9 @@ async def winner(
 
 # -- submitting
 def _plan_lines(
-    session: MinerSession,
-    agent: Path,
-    rules: Policy,
-    doors: Sequence[DoorAnswer],
-    wanted: int,
-    *,
-    is_new: bool,
-    is_old: bool,
+    rules: Policy, doors: Sequence[DoorAnswer], wanted: int, *, is_new: bool, is_old: bool
 ) -> Iterator[str]:
     """What `submit` will do, and what it costs. `is_new`: the hotkey is not registered; `is_old`: this is known."""
-    network, blocks = session.settings.network, rules.cooldown.accepted_blocks
-    yield f"{agent}, as {session.signer.hotkey} on {network} {session.settings.netuid}:"
     if is_new:
         yield "  register the hotkey (free on a local network)"
     open_doors = [f"{door.validator[:8]} at {door.url}" for door in doors if door.failure is None]
@@ -389,15 +378,14 @@ def _plan_lines(
         yield "  cost: nothing; they have this file already"
         return
     if rules.name not in {door.state.policy for door in doors if door.state}:
-        named = ", ".join(sorted({door.state.policy for door in doors if door.state}))
+        named = ", ".join({door.state.policy: "" for door in doors if door.state})
         yield f"  note: they race by the rules of {named}, and this was checked by those of {rules.name} (--policy)"
-    yield f"  cost: one commitment (with its fee on a real network), and a wait of {blocks} blocks for the next version"
+    yield f"  cost: one commitment (a fee on a real network), the next in {rules.cooldown.accepted_blocks} blocks"
 
 
-def _confirm(plan: Iterator[str], *, yes: bool) -> None:
+def _confirm(plan: Sequence[str], *, yes: bool) -> None:
     """Say the plan, and ask unless `yes`. Raises typer.Exit for a no, typer.BadParameter where nobody can answer."""
-    for line in plan:
-        typer.echo(line, err=True)
+    typer.echo("\n".join(plan), err=True)
     if yes:
         return
     if not sys.stdin.isatty():

@@ -134,16 +134,7 @@ def test_a_dialogue_in_one_message_as_sn15_writes_it_is_gone_on_with_in_its_form
     observed = json.dumps([{"tool_call_id": "x", "results": [hit]}])
     (pick,) = next_calls(f"{history}\n<tool_call>{json.dumps([search])}</tool_call>\n<obs>{observed}</obs>")
     assert pick == {"name": "recommend_product", "parameters": {"product_ids": "7"}}
-
-
-def test_calls_as_text_go_on_whatever_their_results_say() -> None:
-    system = 'Tools: find_product, terminate. Write <tool_call>{"name": "", "arguments": {}}</tool_call>'
-    messages = [{"role": "system", "content": system}, {"role": "user", "content": "Show me a red cotton shirt."}]
-    said = ["<tool_call>"]
-    while "<tool_call>" in said[-1] and len(said) < STEPS_MAX:
-        said.append(complete({"model": MODELS[2], "messages": messages})["choices"][0]["message"]["content"])
-        messages += [{"role": "assistant", "content": said[-1]}, {"role": "user", "content": "The server is away."}]
-    assert '"arguments":{' in said[1] and said[-1].startswith("Everything is done")
+    assert next_calls(f"{history}\n<tool_call>{json.dumps([search])}</tool_call>\n<obs>The server is away.</obs>")
 
 
 # -- reading requests

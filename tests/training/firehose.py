@@ -45,12 +45,13 @@ from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
 from harness.inference.port import Upstream
-from harness.inference.scripted.model import ScriptedUpstream
+from harness.inference.scripted.model import MODELS, ScriptedUpstream
 from harness.sandbox.port import SandboxLevel
 from harness.sandbox.probe import open_sandbox
 from harness.trace import EvaluationBody, ToolCall
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
+from neurons.settings.inputs import with_models
 from problems.clusters import find_clusters
 from problems.model import Bucket, OutcomeScore, Pool, Problem
 from problems.synthesis import synthesize
@@ -134,7 +135,7 @@ def real_episodes(
 
     def run(name: str, source: str, problem: Problem) -> Evaluation:
         ports = EvaluatePorts(
-            policy=DEMO,
+            policy=with_models(DEMO, MODELS),
             catalogue=catalogue,
             titles=LexicalTitles(),
             sandbox=sandbox,

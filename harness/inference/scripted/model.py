@@ -89,7 +89,7 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
         think = f"{detail} The choice follows from what was asked and what was found." if words else "OK."
         turn = ShopperTurn(think=think, calls=())
     if turn.calls and not offered:
-        turn = ShopperTurn(think=_as_text(system, turn), calls=())
+        turn = ShopperTurn(think=_as_text(turn), calls=())
     return _as_response(request, turn)
 
 
@@ -141,14 +141,10 @@ def _as_response(request: Mapping[str, Any], turn: ShopperTurn) -> dict[str, Any
     }
 
 
-def _as_text(system: str, turn: ShopperTurn) -> str:
-    """A turn with its calls as text: a block each, or all in one with `parameters` where the prompt speaks of those."""
-    if '"parameters"' in system and '"arguments"' not in system:
-        rows: list[object] = [[{"name": call.name, "parameters": call.arguments} for call in turn.calls]]
-    else:
-        rows = [{"name": call.name, "arguments": call.arguments} for call in turn.calls]
-    blocks = [f"<tool_call>{orjson.dumps(row).decode()}</tool_call>" for row in rows]
-    return "\n".join([f"<think>{turn.think}</think>" if turn.think else "", *blocks]).strip()
+def _as_text(turn: ShopperTurn) -> str:
+    """A turn with its calls as text, in the block that SN15's agents read."""
+    calls = orjson.dumps([{"name": call.name, "parameters": call.arguments} for call in turn.calls]).decode()
+    return f"<think>{turn.think}</think>\n<tool_call>{calls}</tool_call>"
 
 
 def _tokens(text: str) -> int:
