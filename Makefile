@@ -41,7 +41,7 @@ demo: $(RUN_STAMP)
 # the long files first, which xdist would put last, since they hold few tests. Bytecode is kept, whatever the shell says:
 # else each of the some hundred commands that tests start would compile the product anew
 test: lint $(VENV)/bin/promtool $(VENV)/bin/chromium
-	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "not prove" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "not prove" --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
 
 lint: style types
 

@@ -83,7 +83,7 @@ def test_no_command_loads_numpy_the_settings_or_the_logs_before_its_work() -> No
         ("recods", "'records'"),
         ("explain id-tabel", "id-table"),
         ("check absent.py", f"error[A1009]: {CODES['A1009'].title}: absent.py"),
-        ("validator --policy dmeo --dry-run", "did you mean `demo`?"),
+        ("check README.md --policy dmeo", "did you mean `demo`?"),
     ],
 )
 def test_a_refusal_is_text_on_stderr_and_with_json_one_shape_on_stdout(

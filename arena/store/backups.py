@@ -1,46 +1,149 @@
-"""A backup of a whole store, and a store made again from it.
+"""A backup of a whole store, a store made again from it, and the tools for both.
 
-A backup is one moment of the store (one transaction reads it; objects are written before the rows that name them), in a
-folder that appears under its name only when it is complete and synced: the rows of each table as Postgres copies them
-out, and a manifest that says how many rows and which heads it holds, so that a restore can be held against it. Login
-roles and passwords are not in it. It holds traces and miners' sources: the folder is private, and a reader of it reads
-all of them.
+A backup is one moment of the store (one exported snapshot; objects are written before the rows that name them), in a
+folder that appears under its name only when it is complete and synced. The manifest says how many rows and which heads
+it holds, so that a restore can be held against it. Login roles and passwords are not in it. It holds traces and
+miners' sources: the folder is private, and a reader of it reads all of them.
 
-A restore refuses a target that holds a single row of a store (V2027); in one transaction it makes the schema as the
-backup has it, copies the rows in, holds them against the manifest, and leads the schema up; then it gives each
-validator a login role. One that failed can be tried again. A backup does not know what happened after it: a log that is
-continued from an earlier head than a published one is a second log, and every reader of a later checkpoint will say so.
+A restore refuses a target that holds a single row of a store (V2027); it makes the schema as the backup has it, holds
+it against the manifest, row counts and heads, then migrates it and gives each validator a login role. One that failed
+can be tried again. An archive is SQL that runs as the owner: restore your own. It does not know what happened after
+the backup: a log that is continued from an earlier head than one that was published is a second log, and every reader
+of a later checkpoint will say so.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable
-from datetime import date
 from pathlib import Path
+from typing import IO
+from urllib.parse import unquote
 
 import asyncpg
 import msgspec
-import zstandard
 
 from arena.records.model import BodyFrame, Head
-from arena.store.connect import owner_transaction
+from arena.store.connect import owner_transaction, read_dsn
+from arena.store.embedded import ServerUser, binaries
 from arena.store.objects import BodyObjects, folder_location, open_objects
-from arena.store.schema import lead_up, revision
+from arena.store.schema import migrate, revision, run_script
 from foundation.canonical import canonical_bytes, file_sha256
-from foundation.durable_files import sync_path, whole_folder, write_whole
+from foundation.durable_files import whole_folder, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
 
-FORMAT = 1
-MANIFEST, TABLES, OBJECTS = "manifest.json", "tables", "objects"
-FRAMES_AT_ONCE = 64
-_LEVEL = 1  # it takes back what writing bytes as hexadecimal doubles
-_REFERRED = ("checkpoint", "item")  # tables that others refer to
-_VERSIONS = "alembic_version"  # the schema makes it
+SCHEMA = "arena"
+COMPRESSION = "1"  # gzip, as every version spells it; it takes back what writing bytes as hexadecimal doubles
+LOCK_WAIT = "60s"
+SAID_MAX = 600
+_TIMED_TOOLS = 17  # from this version on an archive sets what older servers do not know
+_SYSTEM_TOOLS = ("/usr/lib/postgresql/{}/bin", "/usr/pgsql-{}/bin")  # of Debian's packages, of Red Hat's
 
-# Before the moment is taken, so that no day is archived in the middle of it.
-_LOCK = "set local lock_timeout = '60s'; lock table arena.record, arena.body in access share mode"
+
+class PgTools(msgspec.Struct, frozen=True):
+    """The tools of one folder, run as one OS user."""
+
+    folder: Path
+    user: ServerUser
+
+    def dump(self, dsn: str, snapshot: str, archive: IO[bytes], server_version: str) -> None:
+        """Write the schema, as an exported snapshot sees it, to a custom-format archive.
+
+        Raises ArenaError V2056, V2060 when pg_dump can't read that server, or writes what it would not take back.
+        """
+        if self.major() >= _TIMED_TOOLS > major_of(server_version):
+            raise self._misfit("pg_dump", "too new for a backup", server_version)
+        options = ["--format=custom", f"--compress={COMPRESSION}", f"--schema={SCHEMA}", f"--snapshot={snapshot}"]
+        try:
+            self._run("pg_dump", [*options, f"--lock-wait-timeout={LOCK_WAIT}"], dsn, stdout=archive)
+        except ArenaError as error:
+            if "server version mismatch" not in error.failure.detail:
+                raise
+            raise self._misfit("pg_dump", "too old for a backup", server_version) from error
+
+    def restore(self, dsn: str, owner_role: str, archive: IO[bytes], server_version: str) -> None:
+        """Make everything of an archive in the (existing, empty) schema, whole or not at all, owned by `owner_role`.
+
+        Raises ArenaError V2056, V2060 when pg_restore is older than what wrote this archive of `server_version`, or
+        newer than the server.
+        """
+        options = [f"--schema={SCHEMA}", "--no-owner", f"--role={owner_role}", "--single-transaction"]
+        try:
+            self._run("pg_restore", [*options, "--exit-on-error"], dsn, stdin=archive)
+        except ArenaError as error:
+            if "unsupported version" in error.failure.detail:
+                raise self._misfit("pg_restore", "too old for a backup", server_version) from error
+            if "transaction_timeout" in error.failure.detail:
+                raise self._misfit("pg_restore", "too new for the server, with a backup", server_version) from error
+            raise
+
+    def major(self) -> int:
+        """The major version of these tools; 0 where they do not say it."""
+        return major_of(self._version("pg_dump").rpartition(") ")[2])
+
+    def _version(self, tool: str) -> str:
+        said = subprocess.run([str(self.folder / tool), "--version"], capture_output=True, check=True).stdout
+        return said.decode().strip().partition(" (Debian")[0]
+
+    def _misfit(self, tool: str, how: str, server_version: str) -> ArenaError:
+        major, newer = major_of(server_version), " or newer" if "too old" in how else ""
+        detail = f"{self._version(tool)} in {self.folder} is {how} of Postgres {server_version}"
+        fix = f"put a {tool} of version {major}{newer} first on PATH (Debian: postgresql-client-{major})"
+        return ArenaError("V2060", detail, fix=fix)
+
+    def _run(self, tool: str, options: list[str], dsn: str, **handles: IO[bytes]) -> None:
+        url = read_dsn(dsn)
+        environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "PGAPPNAME": "agent-arena"}
+        if url.password:
+            environment["PGPASSWORD"] = unquote(url.password)
+        if not self.user.is_dropped:
+            environment["HOME"] = os.environ.get("HOME", "/")  # where libpq looks for client certificates
+        login, _, place = url.netloc.rpartition("@")
+        address = url._replace(netloc=f"{login.partition(':')[0]}@{place}" if login else place).geturl()
+        done = subprocess.run(
+            [str(self.folder / tool), *options, "--no-password", f"--dbname={address}"],
+            stdin=handles.get("stdin", subprocess.DEVNULL),
+            stdout=handles.get("stdout"),
+            stderr=subprocess.PIPE,
+            env=environment,
+            check=False,
+            **self.user.run_as(),
+        )
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip()[-SAID_MAX:]
+            raise ArenaError("V2056", f"{tool} ended with status {done.returncode}: {said}")
+
+
+def major_of(version: str) -> int:
+    """`15` of `15.4 (Debian ...)`; 0 for what is no version."""
+    digits = version.partition(".")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def own_tools(server_major: int) -> PgTools:
+    """The tools for a server elsewhere, run as this process's own user: those on PATH, or the system's of the server's
+    version where those are of another; else of the embedded server's package, whose build speaks no TLS. Raises
+    ArenaError V2020 when none is there."""
+    user = ServerUser(uid=os.geteuid(), gid=os.getegid(), name="", is_dropped=False)
+    found = shutil.which("pg_dump")
+    named = PgTools(folder=Path(found).parent if found else binaries(Path("/"), user), user=user)
+    for place in _SYSTEM_TOOLS:
+        system = PgTools(folder=Path(place.format(server_major)), user=user)
+        if named.major() != server_major and (system.folder / "pg_dump").exists():
+            return system
+    return named
+
+
+FORMAT = 1
+MANIFEST, ARCHIVE, OBJECTS = "manifest.json", "arena.dump", "objects"
+FRAMES_AT_ONCE = 64
+
+_SNAPSHOT = "select pg_export_snapshot()"
+_SERVER = "show server_version"
 _NOW_MS = "select (extract(epoch from now()) * 1000)::bigint"
 _HEADS = "select validator, seq, hash from arena.head order by validator"
 _OBJECTS = (
@@ -50,28 +153,19 @@ _OBJECTS = (
 _HOLDERS = f"select distinct validator from {_OBJECTS} order by validator"
 _ELSEWHERE = f"select sha256 from {_OBJECTS} where validator = $1"
 _HOTKEYS = "select hotkey from arena.validator order by hotkey"
-_DAYS = "select day from arena.record union select day from arena.body order by day"
-_SEQUENCES = "select sequencename, last_value from pg_sequences where schemaname = 'arena' and last_value is not null"
 _TABLES = (
     "select relname from pg_class where relnamespace = 'arena'::regnamespace and relkind in ('r', 'p')"
     " and not relispartition order by 1"
 )
-_COLUMNS = (
-    "select attname from pg_attribute where attrelid = $1::text::regclass and attnum > 0 and not attisdropped"
-    " and attgenerated = '' order by attnum"
-)
 
 
 class BackupStoreFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store held at one moment. `heads`: where each validator's log ended; `rows` counts each table's; `days`
-    are those of records and bodies."""
+    """What a store held at one moment. `heads`: where each validator's log ended; `rows` counts each table's."""
 
     schema_revision: str
     hotkeys: tuple[str, ...]
     heads: dict[str, Head]
     rows: dict[str, int]
-    days: tuple[date, ...]
-    sequences: dict[str, int]
 
 
 class ObjectsFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,65 +177,82 @@ class ObjectsFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`manifest.json`: what a backup holds. `tables`: the sha256 of each table's file."""
+    """`manifest.json`: what a backup holds."""
 
     format: int = FORMAT
     taken_ms: int  # unix milliseconds, by the server's clock
+    server_version: str
     store: BackupStoreFacts
-    tables: dict[str, str]
+    archive_bytes: int
+    archive_sha256: str
     objects: ObjectsFacts
 
 
 async def back_up(
-    owner_dsn: str, out: Path, *, objects: BodyObjects | None = None, progress: Progress = no_progress
+    owner_dsn: str,
+    out: Path,
+    tools: PgTools,
+    *,
+    objects: BodyObjects | None = None,
+    progress: Progress = no_progress,
 ) -> BackupManifest:
     """Write a backup to the new folder `out` and return its manifest.
 
     `objects`: where bodies outside of Postgres are. Raises ArenaError V2021 when the server is away, V2023 without a
-    schema, V2026 where it can't be used, V2027 when `out` holds something, V2028 and V2029 for the object store.
+    schema, V2026 where server or tools can't be used, V2027 when `out` holds something, V2028 and V2029 for the object
+    store, V2056 when pg_dump fails.
     """
     with whole_folder(out) as making:
         making.chmod(0o700)
-        return await _fill(making, owner_dsn, objects, progress)
+        return await _fill(making, owner_dsn, tools, objects, progress)
 
 
-async def _fill(folder: Path, owner_dsn: str, objects: BodyObjects | None, progress: Progress) -> BackupManifest:
+async def _fill(
+    folder: Path,
+    owner_dsn: str,
+    tools: PgTools,
+    objects: BodyObjects | None,
+    progress: Progress,
+) -> BackupManifest:
     copies = open_objects(folder_location(folder / OBJECTS))
-    (folder / TABLES).mkdir()
     async with owner_transaction(owner_dsn, is_snapshot=True) as connection:
-        await connection.execute(_LOCK)
-        facts, tables = await read_facts(connection), dict[str, str]()
-        for table in facts.rows.keys() - {_VERSIONS}:
-            path, columns = _file(folder, table), ", ".join(await _columns(connection, table))
-            with path.open("xb") as file, zstandard.ZstdCompressor(_LEVEL).stream_writer(file) as stream:
-                await connection.copy_from_query(f"select {columns} from arena.{table}", output=stream)
-            await asyncio.to_thread(sync_path, path)
-            tables[table] = await asyncio.to_thread(file_sha256, path)
+        snapshot = await connection.fetchval(_SNAPSHOT)  # which pg_dump shares
+        facts = await read_facts(connection)
+        taken_ms, server_version = [await connection.fetchval(query) for query in (_NOW_MS, _SERVER)]
+        with (folder / ARCHIVE).open("xb") as archive:
+            await asyncio.to_thread(tools.dump, owner_dsn, snapshot, archive, server_version)
+            await asyncio.to_thread(os.fsync, archive.fileno())
         named = there = 0
         async for validator, names in names_elsewhere(connection, progress):
             if objects is None:
                 raise ArenaError("V2029", f"bodies of {validator} lie in an object store, and none is named")
             named += len(names)
             there += await carry(objects, copies, validator, names)
-        taken_ms = await connection.fetchval(_NOW_MS)
     location = objects.location if objects is not None and named else ""
     kept = ObjectsFacts(location=location, bodies=named, missing=named - there)
-    manifest = BackupManifest(taken_ms=taken_ms, store=facts, tables=tables, objects=kept)
+    manifest = BackupManifest(
+        taken_ms=taken_ms,
+        server_version=server_version,
+        store=facts,
+        archive_bytes=(folder / ARCHIVE).stat().st_size,
+        archive_sha256=await asyncio.to_thread(file_sha256, folder / ARCHIVE),
+        objects=kept,
+    )
     write_whole(folder / MANIFEST, canonical_bytes(manifest))
     return manifest
 
 
 def read_manifest(backup: Path) -> BackupManifest:
-    """The manifest of a backup whose tables are those it names. Raises ArenaError V2056."""
+    """The manifest of a backup whose archive is the one it names. Raises ArenaError V2056."""
     try:
         manifest = msgspec.json.decode((backup / MANIFEST).read_bytes(), type=BackupManifest)
         if manifest.format != FORMAT:
             raise ArenaError("V2056", f"{backup}: format {manifest.format}, this code reads {FORMAT}")
-        for table, sha256 in manifest.tables.items():
-            if file_sha256(_file(backup, table)) != sha256:
-                raise ArenaError("V2056", f"{_file(backup, table)} is not the file that the manifest names")
+        found = file_sha256(backup / ARCHIVE)
     except (OSError, msgspec.DecodeError) as error:
         raise ArenaError("V2056", f"{backup}: {error}") from error
+    if found != manifest.archive_sha256:
+        raise ArenaError("V2056", f"{backup / ARCHIVE} is not the archive the manifest names")
     return manifest
 
 
@@ -156,18 +267,7 @@ async def read_facts(connection: asyncpg.Connection) -> BackupStoreFacts:
         hotkeys=tuple([row.hotkey for row in await connection.fetch(_HOTKEYS)]),
         heads={row.validator: Head(row.seq, row.hash.hex()) for row in await connection.fetch(_HEADS)},
         rows={table: await connection.fetchval(f"select count(*) from arena.{table}") for table in tables},
-        days=tuple([row.day for row in await connection.fetch(_DAYS)]),
-        sequences={row.sequencename: row.last_value for row in await connection.fetch(_SEQUENCES)},
     )
-
-
-def _file(backup: Path, table: str) -> Path:
-    return backup / TABLES / f"{table}.copy.zst"
-
-
-async def _columns(connection: asyncpg.Connection, table: str) -> list[str]:
-    """The columns of a table that are not made of others."""
-    return [row.attname for row in await connection.fetch(_COLUMNS, f"arena.{table}")]
 
 
 async def names_elsewhere(connection: asyncpg.Connection, progress: Progress) -> AsyncIterator[tuple[str, list[str]]]:
@@ -190,7 +290,10 @@ async def carry(source: BodyObjects, target: BodyObjects, validator: str, names:
     return copied
 
 
+_OWNER = "arena_owner"
+_DROP = "drop schema if exists arena cascade"
 _FOREIGN = "select relname from pg_class where relnamespace = to_regnamespace('arena') order by 1 limit 3"
+_GRANT = "grant usage on schema arena to arena_validator"
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,6 +308,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 async def restore(
     owner_dsn: str,
     backup: Path,
+    tools: PgTools,
     dsn_for: Callable[[str], str],
     *,
     objects: BodyObjects | None = None,
@@ -213,57 +317,49 @@ async def restore(
     """Restore a backup into the owner's database.
 
     `dsn_for` makes the login role of a hotkey and returns its DSN. `objects`: where bodies outside of Postgres go.
-    Raises ArenaError V2021 when the server is away, V2022 when this login may not create roles, V2023 for a backup of a
-    newer schema, V2028 and V2029 for the object store, V2056 when the backup is damaged, V2027 when the target holds
-    records.
+    Raises ArenaError V2021 when the server is away, V2022 when this login may not create roles, V2028 and V2029 for the
+    object store, V2056 when the backup is damaged, V2060 for tools too old, V2027 when the target holds records.
     """
     manifest = await asyncio.to_thread(read_manifest, backup)
     target = objects if manifest.objects.bodies else None
     if manifest.objects.bodies and target is None:
         raise ArenaError("V2029", f"the backup holds {manifest.objects.bodies} bodies for an object store: name one")
-    async with owner_transaction(owner_dsn) as connection:
-        await _make_room(connection)
-        await lead_up(connection, manifest.store.schema_revision)
-        await _copy_in(connection, backup, manifest)
-        if target is not None:
-            await _carry_objects(connection, backup, manifest, target, progress)
-        await lead_up(connection)
+    await _make_room(owner_dsn)
+    with (backup / ARCHIVE).open("rb") as archive:
+        await asyncio.to_thread(tools.restore, owner_dsn, _OWNER, archive, manifest.server_version)
+    await _require_whole(owner_dsn, backup, manifest, target, progress)
+    await asyncio.to_thread(migrate, owner_dsn)
     roles = {hotkey: await asyncio.to_thread(dsn_for, hotkey) for hotkey in manifest.store.hotkeys}
     return Restored(manifest=manifest, roles=roles, objects=target.location if target else "")
 
 
-async def _make_room(connection: asyncpg.Connection) -> None:
-    """Leave no schema of ours. Raises ArenaError V2027 when there is anything in it."""
-    if await revision(connection):
-        rows = (await read_facts(connection)).rows
-        held = [f"{count} in {table}" for table, count in rows.items() if count and table != _VERSIONS]
-    else:
-        held = [row.relname for row in await connection.fetch(_FOREIGN)]
-    if held:
-        raise ArenaError("V2027", ", ".join(held))
-    await connection.execute("drop schema if exists arena cascade")
+async def _make_room(owner_dsn: str) -> None:
+    """Leave an empty schema of ours, and the roles it needs. Raises ArenaError V2027 when there is anything in it."""
+    async with owner_transaction(owner_dsn) as connection:
+        if await revision(connection):
+            rows = (await read_facts(connection)).rows
+            held = [f"{count} in {table}" for table, count in rows.items() if count and table != "alembic_version"]
+        else:
+            held = [row.relname for row in await connection.fetch(_FOREIGN)]
+        if held:
+            raise ArenaError("V2027", ", ".join(held))
+        await connection.execute(_DROP)
+        await run_script(connection, "bootstrap.sql")
+        await connection.execute(_GRANT)
 
 
-async def _copy_in(connection: asyncpg.Connection, backup: Path, manifest: BackupManifest) -> None:
-    """Fill the tables of an empty schema, and hold them against the manifest. Raises ArenaError V2056."""
-    for day in manifest.store.days:
-        await connection.execute("select arena.add_day($1)", day)
-    for table in sorted(manifest.tables, key=lambda name: (name not in _REFERRED, name)):
-        columns = await _columns(connection, table)
-        with _file(backup, table).open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            await connection.copy_to_table(table, schema_name="arena", columns=columns, source=stream)
-    for sequence, last in manifest.store.sequences.items():
-        await connection.execute("select setval($1::text::regclass, $2)", f"arena.{sequence}", last)
-    if await read_facts(connection) != manifest.store:
-        raise ArenaError("V2056", "what was restored is not what the manifest counts")
-
-
-async def _carry_objects(
-    connection: asyncpg.Connection, backup: Path, manifest: BackupManifest, target: BodyObjects, progress: Progress
+async def _require_whole(
+    owner_dsn: str, backup: Path, manifest: BackupManifest, target: BodyObjects | None, progress: Progress
 ) -> None:
-    """Bring the objects that a restored log names. Raises ArenaError V2056."""
-    copies, there = open_objects(folder_location(backup / OBJECTS)), 0
-    async for validator, names in names_elsewhere(connection, progress):
-        there += await carry(copies, target, validator, names)
+    """Hold what was restored against the manifest, and bring its objects. Raises ArenaError V2056."""
+    async with owner_transaction(owner_dsn) as connection:
+        found = await read_facts(connection)
+        if found != manifest.store:
+            raise ArenaError("V2056", "what was restored is not what the manifest counts")
+        if target is None:
+            return
+        copies, there = open_objects(folder_location(backup / OBJECTS)), 0
+        async for validator, names in names_elsewhere(connection, progress):
+            there += await carry(copies, target, validator, names)
     if there < manifest.objects.bodies - manifest.objects.missing:
         raise ArenaError("V2056", f"{there} of {manifest.objects.bodies} bodies are in the object store")

@@ -161,6 +161,16 @@ async def owner_transaction(dsn: str, *, is_snapshot: bool = False) -> AsyncIter
             await _end(connection)
 
 
+def server_major(dsn: str) -> int:
+    """The major version of a server. Raises ArenaError V2021, V2026."""
+
+    async def ask() -> int:
+        async with owner_transaction(dsn) as connection:
+            return int(connection.get_server_version().major)
+
+    return run_blocking(ask)
+
+
 def is_recovering(error: ArenaError) -> bool:
     """True when the server is there and does not serve yet, or no longer: it starts, ends or recovers from a crash."""
     cause = error.__cause__

@@ -239,6 +239,11 @@ class EmbeddedServer:
         return self._dsn(OWNER, self._passwords.owner)
 
     @property
+    def tools(self) -> tuple[Path, ServerUser]:
+        """Where pg_dump and pg_restore of this server are, and the OS user that runs them."""
+        return binaries(self._paths.home, self._user), self._user
+
+    @property
     def pid(self) -> int:
         """The postmaster's process id. Raises ArenaError V2020 when it is gone."""
         postmaster = _postmaster_of(self._paths.data)

@@ -42,11 +42,28 @@ def migrate(owner_dsn: str) -> str:
     used.
     """
 
-    async def lead() -> str:
+    async def lead_up() -> str:
         async with owner_transaction(owner_dsn) as connection:
-            return await lead_up(connection)
+            before = await revision(connection)
+            if before > SCHEMA_REVISION:
+                raise ArenaError("V2023", f"found {before}, which is newer than this code's {SCHEMA_REVISION}")
+            if before == SCHEMA_REVISION:
+                return before
+            await connection.execute(_LOCK)
+            await connection.execute(_LOCK_WAIT)
+            await run_script(connection, "bootstrap.sql")
+            await connection.execute("set local role arena_owner")
+            await connection.execute(_VERSIONS)
+            before = await revision(connection)  # another process may have led it up meanwhile
+            for number, script in REVISIONS.items():
+                if before < number:
+                    await run_script(connection, script)
+            if before < SCHEMA_REVISION:
+                await connection.execute("delete from arena.alembic_version")
+                await connection.execute("insert into arena.alembic_version values ($1)", SCHEMA_REVISION)
+            return before
 
-    return run_blocking(lead)
+    return run_blocking(lead_up)
 
 
 def provision_validator(owner_dsn: str, hotkey: str, password: str, *, is_rekeying: bool = True) -> bool:
@@ -89,30 +106,6 @@ async def revision(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionP
 async def run_script(connection: asyncpg.Connection, name: str) -> None:
     """Run one SQL file inside the connection's transaction."""
     await connection.execute(resources.files("arena.store").joinpath("migrations", name).read_text(encoding="utf-8"))
-
-
-async def lead_up(connection: asyncpg.Connection, wanted: str = SCHEMA_REVISION) -> str:
-    """Bring the schema up to a revision inside the owner's transaction, which acts as the tables' owner from then on;
-    returns the one that was there. Raises ArenaError V2023 for one that is newer than this code."""
-    before = await revision(connection)
-    if max(before, wanted) > SCHEMA_REVISION:
-        raise ArenaError("V2023", f"found {max(before, wanted)}, which is newer than this code's {SCHEMA_REVISION}")
-    if before >= wanted:
-        return before
-    await connection.execute(_LOCK)
-    await connection.execute(_LOCK_WAIT)
-    await connection.execute("reset role")
-    await run_script(connection, "bootstrap.sql")
-    await connection.execute("set local role arena_owner")
-    await connection.execute(_VERSIONS)
-    before = await revision(connection)  # another process may have led it up meanwhile
-    for number, script in REVISIONS.items():
-        if before < number <= wanted:
-            await run_script(connection, script)
-    if before < wanted:
-        await connection.execute("delete from arena.alembic_version")
-        await connection.execute("insert into arena.alembic_version values ($1)", wanted)
-    return before
 
 
 def scram_verifier(password: str, salt: bytes) -> str:

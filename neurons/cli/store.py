@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,10 @@ from arena.store.objects import folder_location, open_objects
 from foundation.errors import ArenaError
 from neurons.cli.options import StateDirOption, command, location_of, state_folder
 from neurons.cli.presenter import EXIT_INTEGRITY, show, show_progress
+
+if TYPE_CHECKING:
+    from arena.store.backups import PgTools
+
 
 app = typer.Typer(
     help="""Back up, restore and prepare the database.
@@ -78,7 +82,7 @@ async def backup(
 ) -> None:
     """Back up the whole store to a folder, as of one moment, while validators write.
 
-    The folder holds each table's rows, the bodies of the object store, and manifest.json with row counts and the head
+    The folder holds a pg_dump archive, the bodies of the object store, and manifest.json with row counts and the head
     of every log. It holds no password. A reader of it reads every trace and source in it.
     Ends with 4 when the object store lacks bodies that a log names: the backup then lacks them too.
     """
@@ -87,9 +91,9 @@ async def backup(
     of_node = location_of(owner_dsn, state_folder(state_dir))
     if of_node.kind == "external" and not owner_dsn:
         raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
-    with _owned(owner_dsn, state_dir) as (dsn, _), show_progress() as progress:
+    with _owned(owner_dsn, state_dir) as (dsn, tools, _), show_progress() as progress:
         objects = open_objects(of_node.objects) if of_node.objects else None
-        manifest = await back_up(dsn, out, objects=objects, progress=progress)
+        manifest = await back_up(dsn, out, tools, objects=objects, progress=progress)
     kept, rows = manifest.objects, manifest.store.rows
     lines = [f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs"]
     if kept.bodies:
@@ -124,9 +128,9 @@ async def restore(
             raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
     bodies = state_folder(state_dir) / "bodies"
     location = location_of(owner_dsn, bodies.parent).objects if owner_dsn else folder_location(bodies)
-    with _owned(owner_dsn, state_dir) as (dsn, dsn_for), show_progress() as progress:
+    with _owned(owner_dsn, state_dir) as (dsn, tools, dsn_for), show_progress() as progress:
         objects = open_objects(location) if location else None
-        restored = await restore_store(dsn, folder, dsn_for, objects=objects, progress=progress)
+        restored = await restore_store(dsn, folder, tools, dsn_for, objects=objects, progress=progress)
         if not owner_dsn and (mine := hotkey or next(iter(restored.roles), "")):
             node = StoreLocation(kind="embedded", validator=mine, dsn=restored.roles[mine], objects=restored.objects)
             write_location(state_folder(state_dir), node)
@@ -160,18 +164,19 @@ async def archive(
         fix = "set bodies_url (ARENA_BODIES_URL) to a folder or bucket and start the node again, then archive"
         raise ArenaError("V2029", "this store has no object store to move to", fix=fix)
     today, objects = datetime.now(UTC).date(), open_objects(of_node.objects)
-    with _owned(owner_dsn, state_dir) as (dsn, _), show_progress() as progress:
+    with _owned(owner_dsn, state_dir) as (dsn, _, _), show_progress() as progress:
         done = await archive_days(dsn, before.date(), objects, today=today, progress=progress)
     counts = f"{done.records} records and {done.bodies} bodies"
     show(done, [f"{counts} of {len(done.days)} days are in {done.objects}"])
 
 
 @contextlib.contextmanager
-def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[tuple[str, Callable[[str], str]]]:
-    """The server of a DSN, or that of a state folder, which runs while the block does: its owner's DSN, and what makes
-    the login role of a hotkey."""
+def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[tuple[str, PgTools, Callable[[str], str]]]:
+    """The server of a DSN, or that of a state folder, which runs while the block does: its owner's DSN, its tools, and
+    what makes the login role of a hotkey."""
     if owner_dsn:
-        from arena.store.connect import login_dsn
+        from arena.store.backups import own_tools
+        from arena.store.connect import login_dsn, server_major
         from arena.store.schema import provision_validator, role_of
 
         def dsn_for(hotkey: str) -> str:
@@ -180,12 +185,13 @@ def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[tuple[str, Callab
             is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=False)
             return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)
 
-        yield owner_dsn, dsn_for
+        yield owner_dsn, own_tools(server_major(owner_dsn)), dsn_for
         return
+    from arena.store.backups import PgTools
     from arena.store.embedded import start_embedded
 
     server = start_embedded(state_folder(state_dir))
     try:
-        yield server.owner_dsn, server.dsn_for
+        yield server.owner_dsn, PgTools(*server.tools), server.dsn_for
     finally:
         server.stop()

@@ -24,7 +24,7 @@ from arena.records.log import agent_version_id
 from arena.submissions.model import SignedSubmission
 from arena.visibility.rule import opening_text
 from foundation.canonical import text_hash
-from foundation.codes import Owner
+from foundation.codes import PEER_AWAY, Owner
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, printable
 from neurons.cli.agent import WIDTH, AgentFile, read_agent, source_of
@@ -572,7 +572,7 @@ def _failure_lines(answer: dict[str, Any]) -> list[str]:
 def _no_door(doors: Sequence[DoorAnswer], otherwise: str, settings: Settings) -> ArenaError:
     """No validator can be asked: each with its reason; of a local network, how to start the one that does not run."""
     reasons = "; ".join(f"{row['url']}: {row['code']} {row['detail']}" for row in _failure_rows(doors))
-    if settings.network == LOCAL_NETWORK and all(door.failure and door.failure.code == "U3040" for door in doors):
+    if settings.network == LOCAL_NETWORK and all(door.failure and door.failure.code == PEER_AWAY for door in doors):
         fix = f"start it: arena validator --state-dir {settings.state_dir}, with its policy and --wallet.hotkey"
         return ArenaError("U3052", f"the local validator does not run ({reasons or otherwise})", fix=fix)
     return ArenaError("U3052", reasons or otherwise)

@@ -132,8 +132,9 @@ def validator(
         from neurons.settings.released import with_held_release
         from neurons.settings.settings import format_rows
 
-        show(resolved.rows, format_rows(resolved.rows))
+        say(*format_rows(resolved.rows))
         require_startable(with_held_release(resolved.settings))
+        show(resolved.rows, [])
         return
     import structlog
 

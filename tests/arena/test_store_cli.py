@@ -217,11 +217,10 @@ def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path)
     ok("backup", "--out", fresh / "b", "--state-dir", node)
     refused("V2027", "backup", "--out", fresh / "b", "--state-dir", node)
     refused("V2056", "restore", fresh / "nothing", "--state-dir", fresh / "n")
-    table = fresh / "b" / "tables" / "record.copy.zst"
-    rows = table.read_bytes()
-    table.write_bytes(rows[:-1] + bytes([rows[-1] ^ 1]))
-    assert "not the file" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "n")
-    table.write_bytes(rows)
+    archive = (fresh / "b" / "arena.dump").read_bytes()
+    (fresh / "b" / "arena.dump").write_bytes(archive[:-1] + bytes([archive[-1] ^ 1]))
+    assert "not the archive" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "n")
+    (fresh / "b" / "arena.dump").write_bytes(archive)
     manifest = json.loads((fresh / "b" / "manifest.json").read_text())
     manifest["store"]["rows"]["record"] -= 1
     (fresh / "b" / "manifest.json").write_text(json.dumps(manifest))
@@ -238,6 +237,14 @@ def test_a_backup_goes_into_a_server_of_ones_own_with_logins_that_are_printed_on
     monkeypatch.setenv("ARENA_BODIES_URL", folder_location(fresh / "bodies"))
     ok("backup", "--out", fresh / "b", "--state-dir", node)
     server = start_new(fresh / "own")
+    old = "#!/bin/sh\n[ $1 = --version ] && echo pg_restore 9.6 || { echo unsupported version >&2; exit 1; }"
+    for tool in (fresh / "pg_dump", fresh / "pg_restore"):
+        tool.write_text(old)
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fresh}")
+    told = refused("V2060", "restore", fresh / "b", "--owner-dsn", server.owner_dsn)
+    assert "pg_restore 9.6" in told and "too old for a backup of Postgres 18" in told and "version 18 or newer" in told
+    monkeypatch.setenv("PATH", "")
     name, dsn = ok("restore", fresh / "b", "--owner-dsn", server.owner_dsn).splitlines()[-1].split()
     assert name == ALICE.hotkey
     asyncio.run(require_whole(dsn, open_objects(folder_location(fresh / "bodies"))))

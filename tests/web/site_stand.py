@@ -68,7 +68,11 @@ HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 NOW_MS = 1_790_000_000_000 + 30 * DAY_MS
 NAMES = ("lamp-finder", "budget-first", "careful-shopper", "hasty")
 PROBLEMS, DRAWN, ANSWER = 12, 10, "2020"
-RULES = replace(DEMO, race=replace(DEMO.race, problems=DRAWN, batch_problems=PROBLEMS, control_sha256=""))
+RULES = replace(
+    DEMO,
+    race=replace(DEMO.race, problems=DRAWN, batch_problems=PROBLEMS, control_sha256=""),
+    promotion=replace(DEMO.promotion, evidence_alone=600),
+)
 PUBLISHED, EMBARGOED, VOID, RUNNING = ("race-000001", "race-000002"), "race-000003", "race-000004", "race-000005"
 RACES = (*PUBLISHED, EMBARGOED, VOID, RUNNING)
 BUCKETS = ("product", "shop", "voucher")
