@@ -39,7 +39,7 @@ demo: $(RUN_STAMP)
 
 # loadfile: a test file's fixtures (a Postgres, an index) are made once, in one worker; no reorder: tests/conftest.py puts
 # the long files first, which xdist would put last, since they hold few tests. Bytecode is kept, whatever the shell says:
-# else each of the some hundred commands that tests start would compile the product anew
+# else each of the some hundred commands that tests start would compile the product anew. Three workers, as tests wait
 test: lint $(VENV)/bin/promtool $(VENV)/bin/chromium
 	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "not prove" --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
 
