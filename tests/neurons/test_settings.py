@@ -32,8 +32,9 @@ def quiet_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def dry_run(*arguments: str) -> dict[str, tuple[str, str]]:
     """Value and source of every setting under these flags of `arena validator`."""
-    done = CliRunner().invoke(app, [*arguments, "--dry-run", "--json"])  # what the start would refuse comes behind them
-    return {row["name"]: (row["value"], row["source"]) for row in json.loads(done.stdout)}
+    done = CliRunner().invoke(app, [*arguments, "--dry-run"])  # what the start would refuse is an error beside them
+    rows = (line.split(maxsplit=2) for line in done.stdout.splitlines())
+    return {name: ("".join(value), source.strip()) for name, source, *value in rows}
 
 
 def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
