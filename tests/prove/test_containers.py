@@ -57,7 +57,7 @@ class Site:
         (folder / "wallets").mkdir()
         (folder / "backups").mkdir()
         os.chown(folder / "backups", CONTAINER_USER, CONTAINER_USER)
-        build_small_catalogue(folder / "catalogue")
+        catalogue = build_small_catalogue(folder)
         (folder / "site.json").write_text(
             json.dumps(
                 {
@@ -71,7 +71,7 @@ class Site:
             "ARENA_POLICY": "demo",
             "ARENA_WALLET_HOTKEY": "//Bob",
             "ARENA_BIND": "0.0.0.0",  # of the engine's own network; nothing outside this host is routed to it
-            "ARENA_CATALOGUE": str(folder / "catalogue"),
+            "ARENA_CATALOGUE": str(catalogue),
             "ARENA_WALLETS": str(folder / "wallets"),
             "ARENA_WORK": str(ROOT / "examples"),
         }
