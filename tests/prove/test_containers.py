@@ -73,7 +73,7 @@ class Site:
             "ARENA_BIND": "0.0.0.0",  # of the engine's own network; nothing outside this host is routed to it
             "ARENA_CATALOGUE": str(catalogue),
             "ARENA_WALLETS": str(folder / "wallets"),
-            "ARENA_WORK": str(ROOT / "examples"),
+            "ARENA_WORK": str(ROOT / "harness" / "agents" / "examples"),
         }
 
     @property
