@@ -18,8 +18,7 @@ from fastapi import Query
 
 from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
-from arena.policy import PromotionRules
-from arena.race.evidence import UNIT, evidence_text, held_by_hotkey, needed, wins_needed
+from arena.race.evidence import UNIT, held_by_hotkey, needed, wins_needed
 from arena.race.settle import evidence_needed, policy_of, readable_policy
 from arena.race.weights import NoPlace, margin_e4, no_places
 from arena.records.model import Evidence, SettlementRecord, Standing, Subject

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -140,7 +141,7 @@ def coded_errors(*, is_first: bool = False) -> Iterator[None]:
         if not state or state.startswith(_AWAY):
             raise ArenaError(STORE_AWAY, about) from error
         raise
-    except (OSError, TimeoutError, PoolTimeoutError, DisconnectionError) as error:
+    except (OSError, TimeoutError) as error:
         number = error.errno if isinstance(error, OSError) else None  # the loop's own words hold a tuple
         about = os.strerror(number) if number else str(error)
         raise ArenaError(STORE_AWAY, about or type(error).__name__) from error

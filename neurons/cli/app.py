@@ -162,7 +162,7 @@ def run_guarded(program: Callable[[], int | None], *, is_json: bool = False) -> 
     except ArenaError as error:
         if is_json:
             echo_json(refusal(error.failure, fix=error.fix))
-        typer.echo(printable(str(error)), err=True)  # it may quote what others wrote
+        typer.echo(str(error), err=True)
         return exit_code(error)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

@@ -88,12 +88,9 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     titles of the suite), P4001, P4006, P4014 or P4010 (the suite), V2062 and U3035 (this node may not race), U3037,
     U3039 and V2032 (the chain has not what this release asks). For each `arena doctor` has a row that fails.
     """
-    policy_of(settings)  # fail early on an unknown policy
     stage = functools.partial(structlog.get_logger().info, "starting")
-    objects = open_bodies(settings)
-    signer = signer_of(settings)
-    chain = chain_of(settings)
-    require_own_folder(settings.state_dir, signer.hotkey)
+    signer, chain, objects = require_settings(settings), chain_of(settings), open_bodies(settings)
+    make_own_folder(settings.state_dir)
     require_ports(settings)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(alone_on_host(settings, signer.hotkey))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from arena.chain.keys import keypair_signer
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
@@ -192,6 +193,31 @@ async def test_what_was_signed_for_the_runtime_before_an_upgrade_is_signed_once_
     refused = await chain_stand.chain.commit(ALICE, "cd" * 32)
     assert refused.status == "failed" and "BadProof" in refused.detail
     assert len(chain_stand.node.extrinsics) == 1
+
+
+async def test_weights_go_before_what_else_waits_for_an_extrinsic_that_is_never_included_and_are_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def renew() -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (1,), (65_535,)
+
+    monkeypatch.setattr("arena.chain.sender._LONG_S", 0.2)
+    async with node_stand(make_node(), timeout_s=2.0) as stand:
+        await stand.people(ALICE, keypair_signer("//Bob"))
+        stand.node.swallowed = 1
+        stuck = asyncio.create_task(stand.chain.commit(ALICE, HASH))
+        while stand.node.swallowed:
+            await asyncio.sleep(0.01)
+        with capture_logs() as logs:
+            later = asyncio.create_task(stand.chain.commit(ALICE, "cd" * 32))
+            assert (await stand.chain.set_weights(ALICE, (0,), (65_535,), renew=renew)).status == "ok"
+            assert (await later).status == "ok"
+        with pytest.raises(ArenaError, match="U3030"):
+            await stuck
+        calls = [each["call"] for each in stand.node.extrinsics]
+        assert [call["call_function"] for call in calls] == ["set_mechanism_weights", "set_commitment"]
+        assert next(each["value"] for each in calls[0]["call_args"] if each["name"] == "dests") == [1]
+        assert [line["event"] for line in logs] == ["sender waited"] * 2
 
 
 async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(chain_stand: NodeStand) -> None:

@@ -39,7 +39,6 @@ import zstandard
 
 from arena.chain.port import Verifier
 from arena.export.agents import stated_supplement
-from arena.export.files import whole_folder
 from arena.export.forms import arrow_type, values_of
 from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import coded, whole_folder
