@@ -47,7 +47,8 @@ _SESSION = {
 }
 
 _LOGIN = ("28", "3D")  # a login or database that the server does not have
-_AWAY = ("08", "57", "53", "28", "3D", "55P03")  # connection, shutdown, resources, credentials, database, lock wait
+# connection, shutdown, resources, credentials, database, lock wait, recovery
+_AWAY = ("08", "57", "53", "28", "3D", "55P03", "25006")
 _SCHEMA = ("42P01", "42883", "3F000", "42703")  # undefined table, function, schema, column
 _REFUSED = ("42501", "40", "AR004")  # rights, conflicts
 _UNFIT = ("22", "23", "54", "AR003")  # values, constraints, the server's own limits
@@ -176,7 +177,7 @@ def is_recovering(error: ArenaError) -> bool:
     """True when the server is there and does not serve yet, or no longer: it starts, ends or recovers from a crash."""
     cause = error.__cause__
     state = str(getattr(cause, "sqlstate", None) or "")
-    return error.failure.code == STORE_AWAY and (isinstance(cause, OSError) or state.startswith(("08", "57")))
+    return error.failure.code == STORE_AWAY and (isinstance(cause, OSError) or state.startswith(("08", "57", "25006")))
 
 
 def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
