@@ -135,7 +135,7 @@ def coded_errors(*, is_first: bool = False) -> Iterator[None]:
             raise ArenaError("V2023", about) from error
         if state.startswith(_REFUSED):
             raise ArenaError("V2022", about) from error
-        if state.startswith(_UNFIT):
+        if state.startswith(_UNFIT) or isinstance(error, ValueError):  # the latter: the driver could not encode it
             raise ArenaError("V2025", about) from error
         if is_first and state.startswith(_LOGIN):
             raise ArenaError(STORE_UNFIT, about) from error

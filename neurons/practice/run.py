@@ -195,7 +195,8 @@ def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[As
         maker = VariantMaker(known, ports.catalogue.products())
         drawn = [maker.variant(problem.problem_id, choice.variant) for problem in chosen]
         asked = [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
-    return [each for each in asked if each[0].problem_id in _lost_before()] if choice.failed else asked
+    lost = _lost_before() if choice.failed else frozenset[str]()
+    return [each for each in asked if not choice.failed or each[0].problem_id in lost]
 
 
 def _lost_before() -> frozenset[str]:
