@@ -69,7 +69,7 @@ def objects_in(value: object) -> Iterator[dict[str, object]]:
         item = stack.pop()
         if isinstance(item, dict):
             yield item
-            stack.extend(item.values())
+            stack += [one for one in item.values() if isinstance(one, (dict, list))]
         elif isinstance(item, list):
             stack.extend(item)
 

@@ -163,11 +163,14 @@ class ParquetFile:
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema()), row_group_size=_GROUP_ROWS)
 
 
+_READ = [name for name in schema().names if name != "tools"]  # which follow from the row's profile and their hash
+
+
 def read_rows(path: Path, group: int | None = None) -> Iterator[ViewRow]:
     """The rows of a file that `ParquetFile` wrote, a row group at a time; of one row group where it is given."""
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups) if group is None else (group,):
-            table = file.read_row_group(number, use_threads=False)
+            table = file.read_row_group(number, columns=_READ, use_threads=False)
             columns = {
                 name: [value for chunk in table.column(name).chunks for value in values_of(chunk)]
                 for name in table.column_names
