@@ -6,7 +6,9 @@ the same thing in flight; the codes of both are rows of the registry (`foundatio
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -40,6 +42,14 @@ def _without_secrets(found: re.Match[str]) -> str:
 def printable(text: str) -> str:
     """The text with control characters replaced, so that a trace can't drive the reader's terminal."""
     return "".join(mark if mark.isprintable() or mark == "\n" else "\N{REPLACEMENT CHARACTER}" for mark in text)
+
+
+def nearest(word: str, known: Iterable[str]) -> list[str]:
+    """The known name that a word most likely means: it begins so, or hardly differs; none where nothing is near."""
+    bare = {name.lstrip("-").casefold(): name for name in known}
+    meant = word.lstrip("-").casefold()
+    begun = [name for name in bare if len(meant) > 2 and name.startswith(meant)]
+    return [bare[name] for name in begun[:1] or difflib.get_close_matches(meant, bare, n=1, cutoff=0.75)]
 
 
 Code = Annotated[str, msgspec.Meta(pattern="^[AVUP][0-9]{4}$")]  # of a later release, too: its letter tells whose

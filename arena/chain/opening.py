@@ -7,7 +7,6 @@ address a node of one, with drand as the beacon. Anything else is refused before
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ from arena.chain.keys import keypair_signer, wallet_signer
 from arena.chain.local import LocalSubtensor, RemoteSubtensor
 from arena.chain.port import LOCAL_NETWORK, Beacon, Signer, Subtensor, Timelock, is_local
 from arena.chain.real import BittensorSubtensor
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, nearest
 
 NETWORKS = ("finney", "test", "archive", "devnet")  # the SDK's names; its `local` is `ws://127.0.0.1:9944` here
 OWNER_URI = "//Owner"  # the local subnet's owner: uid 0 from the first block on, where emissions burn
@@ -49,7 +48,7 @@ def open_subtensor(
         detail = (
             f"no network {network!r}; there are {', '.join(names)}, and addresses: ws:// or wss:// of a node, http://"
         )
-        near = difflib.get_close_matches(network.strip().lower(), names, n=1)
+        near = nearest(network.strip(), names)
         fix = f"did you mean `{near[0]}`?" if near else "check --subtensor.network"
         raise ArenaError("V2030", f"{detail} of a local chain on another machine", fix=fix)
     if is_local(network) and mechanism:

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
-from foundation.errors import ArenaError, printable, redacted
+from foundation.errors import ArenaError, nearest, printable, redacted
 from neurons.cli.presenter import EXIT_INTERRUPTED, EXIT_NOT_READY, echo_json, exit_code, refusal
 
 
@@ -149,6 +149,9 @@ def arena(
     """
 
 
+_REPORT = "Please report the traceback."
+
+
 def run_guarded(program: Callable[[], int | None], *, is_json: bool = False) -> int:
     """Run a program and return its exit code; a failure becomes text on stderr, and with `is_json` JSON on stdout.
     Every entry point ends here."""
@@ -164,33 +167,53 @@ def run_guarded(program: Callable[[], int | None], *, is_json: bool = False) -> 
             echo_json(refusal(error.failure, fix=error.fix))
         typer.echo(str(error), err=True)
         return exit_code(error)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
+        if is_json:
+            echo_json(refusal(None, "stopped", code="stopped"))
         typer.echo("stopped", err=True)
         return EXIT_INTERRUPTED
-    except Exception:  # noqa: BLE001 - the last line of defence: nothing is swallowed, it is shown whole
+    except Exception as error:  # noqa: BLE001 - the last line of defence: nothing is swallowed, it is shown whole
+        if is_json:
+            echo_json(refusal(None, printable(redacted(f"{type(error).__name__}: {error}")), _REPORT, "bug"))
         typer.echo(printable(redacted(traceback.format_exc())), err=True)
-        typer.echo("This is a bug in agent-arena, not in your agent or host. Please report the traceback.", err=True)
+        typer.echo(f"This is a bug in agent-arena, not in your agent or host. {_REPORT}", err=True)
         return EXIT_NOT_READY
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `arena`. Always ends with SystemExit, whose code is the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    look = {"color": False} if os.environ.get("NO_COLOR") else {}
+    look = {}
+    if os.environ.get("NO_COLOR"):
+        look = {"color": False}
+        os.environ["TERM"] = "dumb"  # else rich, which draws help and tables, still sends bold
     sys.exit(run_guarded(lambda: _answer(words, look), is_json=JSON_FLAG in words))
 
 
 def _answer(words: list[str], look: dict[str, bool]) -> int | None:
     """Run the command of a line. With `--json` a line that is malformed is answered in JSON, too."""
-    if JSON_FLAG not in words:
-        app(args=words, prog_name="arena", **look)
     try:
         code: int | None = app(args=words, prog_name="arena", standalone_mode=False, **look)
     except TyperException as error:
-        echo_json(refusal(None, error.format_message()))
-        typer.echo(f"error: {error.format_message()}", err=True)
+        _name_nearest(error)
+        if JSON_FLAG in words:
+            echo_json(refusal(None, error.format_message()))
+            typer.echo(f"error: {error.format_message()}", err=True)
+        else:
+            from typer.rich_utils import rich_format_error
+
+            rich_format_error(error)
         return error.exit_code
     return code
+
+
+def _name_nearest(error: Any) -> None:
+    """Let the error of a mistyped option or command suggest what is near: typer suggests what shares some letters."""
+    if options := getattr(error, "possibilities", None):
+        error.possibilities = nearest(error.option_name, options)
+    elif found := re.match(r"No such command '(.+?)'\.", error.message):
+        meant = "".join(f" Did you mean {name!r}?" for name in nearest(found[1], error.ctx.command.commands))
+        error.message = f"{found[0]}{meant}"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from arena.race.schedule import coming_closes_ms
 from arena.records.model import ReleaseRecord
 from foundation.durable_files import write_whole
 from neurons.cli.options import ProblemFile, ProblemFiles, StateDirOption, WalletFlags, command, state_folder
-from neurons.cli.presenter import EXIT_FAILED, say, show, show_progress
+from neurons.cli.presenter import EXIT_FAILED, refuse, say, show, show_progress
 from neurons.cli.problems import GoodsOption, app, classes_in, products_in, read_file, read_files, refuse_existing
 from problems.formats import write_problems
 from problems.model import BUCKETS
@@ -300,11 +300,8 @@ def sign_suite(
     problems, release = read_file(path), decode_accepted(titles.read_bytes())
     products = {product.product_id: product for product in products_in(catalogue)}
     checks = [check_solvable(problem, products.get, release) for problem in problems]
-    for check in checks:
-        if check.failure:
-            typer.echo(f"{check.problem_id}: {check.failure.code} {check.failure.detail}", err=True)
-    if not all(check.is_usable for check in checks):
-        raise typer.Exit(EXIT_FAILED)
+    if bad := [f"{one.problem_id}: {one.failure.code} {one.failure.detail}" for one in checks if one.failure]:
+        raise refuse("\n".join(bad), EXIT_FAILED)
     signer = wallet.open()
     recipe = CatalogueRecipe(
         generator="given", documents=len(products), seed=0, products_sha256=products_sha256(products.values())

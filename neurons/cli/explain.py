@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from collections.abc import Iterator
 from typing import Annotated
@@ -13,6 +12,7 @@ import typer
 from arena.gate.rules import INSTEAD, RULES
 from arena.policies import POLICIES, policy_by_name
 from foundation.codes import CODES
+from foundation.errors import nearest
 from judge.rubric import GATES, coefficient_e4, quality_of
 from neurons.cli.options import command
 from neurons.cli.presenter import echo_json, is_json, show
@@ -64,8 +64,7 @@ def explain(
     found = [topic for topic in topics if topic.name.casefold() == wanted]
     if not found:
         exact = {topic.name.casefold(): topic.name for topic in topics}
-        near = ", ".join(exact[each] for each in difflib.get_close_matches(wanted, exact, n=3, cutoff=0.7))
-        meant = f"; did you mean {near}?" if near else "."
+        meant = "".join(f"; did you mean {exact[each]}?" for each in nearest(wanted, exact)) or "."
         raise typer.BadParameter(f"nothing is called {name}{meant} All: arena explain --all")
     if found[0].kind == _POLICY:
         policy = policy_by_name(found[0].name)

@@ -19,7 +19,7 @@ from arena.gate.rules import GateReport
 from arena.records.port import EVERY_STATE
 from foundation.errors import Failure
 from neurons.cli.options import StateDirOption, StoreFlags, WalletFlags, command
-from neurons.cli.presenter import EXIT_USAGE, show
+from neurons.cli.presenter import EXIT_USAGE, refuse, show
 from neurons.race.sentences import short
 
 app = typer.Typer(
@@ -178,8 +178,7 @@ async def decide(
     async with StoreFlags(state_dir=state_dir).open() as store:
         matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]
         if len(matches) != 1:
-            typer.echo(f"{len(matches)} submissions under review begin with {agent!r}", err=True)
-            raise typer.Exit(EXIT_USAGE)
+            raise refuse(f"{len(matches)} submissions under review begin with {agent!r}", EXIT_USAGE)
         why = reason.strip() if decision == "reject" else ""
         failure = Failure(code="A1005", detail=f"a person rejected it: {why}") if why else None
         version = matches[0].subject.agent_version_id

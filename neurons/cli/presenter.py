@@ -69,10 +69,22 @@ def say(*lines: str) -> None:
         typer.echo("\n".join(lines))
 
 
-def refusal(failure: Failure | None, about: str = "", fix: str = "") -> dict[str, Any]:
-    """What `--json` prints of a refusal, whatever the command; its code is `usage` for a line that is malformed."""
-    code, detail = (failure.code, failure.detail) if failure else ("usage", about)
+def refusal(failure: Failure | None, about: str = "", fix: str = "", code: str = "usage") -> dict[str, Any]:
+    """What `--json` prints of a refusal, whatever the command. Without a failure its `code` is a word: `usage` for a
+    line that is malformed."""
+    code, detail = (failure.code, failure.detail) if failure else (code, about)
     return {"error": {"code": code, "detail": detail, "fix": fix}}
+
+
+_WORDS = {EXIT_FAILED: "failed", EXIT_USAGE: "usage", EXIT_INTERRUPTED: "stopped"}
+
+
+def refuse(about: str, code: int) -> typer.Exit:
+    """Say why a command ends with exit code `code` and has nothing to show; what to raise then."""
+    if is_json():
+        echo_json(refusal(None, about, code=_WORDS[code]))
+    typer.echo(about, err=True)
+    return typer.Exit(code)
 
 
 def echo_json(value: object, *, is_indented: bool = False) -> None:

@@ -7,7 +7,6 @@ It presents what `neurons.race.log` finds; a race that is not settled yet shows 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +17,7 @@ import typer
 from arena.bank.batch import Disclosure, check_release, read_batch
 from arena.race.evidence import UNIT, held_by_hotkey
 from arena.records.model import SettlementRecord
+from foundation.codes import PEER_LACKS, TAIL_LACKS
 from foundation.errors import ArenaError
 from neurons.cli.options import StateDirOption, StoreFlags, ValidatorOption, command, logs_of, policy_named
 from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, show
@@ -88,23 +88,31 @@ def leaderboard(
     else:
         settled, names = StoreFlags(state_dir=state_dir).run(lambda logs: _settled_and_named(logs, ""))
         found = next((each.settlement for each in reversed(settled) if each.settlement.standings), None)
-    if found is None:
-        show(None, ["no race is settled yet; `arena validator status` shows the one that runs"])
-        return
-    show(found, [f"{found.race_id}, {len(found.drawn) - len(found.void)} problems", *standing_lines(found, names)])
+    lines = ["no race is settled yet; `arena validator status` shows the one that runs"]
+    if found is not None:
+        lines = [f"{found.race_id}, {len(found.drawn) - len(found.void)} problems", *standing_lines(found, names)]
+    show({"settlement": found, "names": names if found else {}}, lines)
 
 
-async def _leaderboard_at(url: str) -> tuple[SettlementRecord, dict[str, str]]:
+async def _leaderboard_at(url: str) -> tuple[SettlementRecord | None, dict[str, str]]:
     from arena.door.client import DoorClient, at_port
 
     async with DoorClient() as client:
         try:
             return await client.leaderboard(url)
-        except ArenaError as error:  # a door has its reads at another port
-            with contextlib.suppress(ArenaError):
+        except ArenaError as error:
+            if error.failure.code not in (TAIL_LACKS, PEER_LACKS):
+                raise
+            try:
                 at, state = await client.place(url)
-                return await client.leaderboard(at_port(at, state.reads_port or 0))
-            raise error
+            except ArenaError:
+                if error.failure.code == PEER_LACKS:
+                    raise
+                return None, {}  # no door but the reads, and no race is settled
+    if not state.reads_port:
+        fix = "its operator starts it with --serve-port"
+        raise ArenaError("U3052", f"the validator with its door at {at} serves no public reads", fix=fix)
+    return await _leaderboard_at(at_port(at, state.reads_port))
 
 
 @command(app, "show")

@@ -29,7 +29,7 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, printable
 from neurons.cli.agent import WIDTH, AgentFile, read_agent, source_of
 from neurons.cli.options import KeyFlags, NetworkOption, command
-from neurons.cli.presenter import EXIT_FAILED, badge, share_text, show
+from neurons.cli.presenter import EXIT_FAILED, EXIT_INTERRUPTED, badge, refuse, share_text, show
 
 if TYPE_CHECKING:
     from arena.door.client import DoorAnswer, DoorClient
@@ -41,6 +41,7 @@ app = typer.Typer()
 
 FINAL_PAUSE_S = 0.5
 WATCH_S = 3.0
+_AGAIN = "the same line again goes on from there"
 PROBLEMS_SHOWN, SENTENCES_SHOWN = 30, 2  # of the newest version
 _NO_LOSS_E4 = 8_000  # the judge's quality from which on nothing is lost
 _COLOURS = {"waiting": "cyan", "accepted": "green", "qualified": "green", "withdrawn": "yellow", "review": "yellow"}
@@ -135,6 +136,16 @@ async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncI
         yield MinerSession(settings, signer, chain, client, urls or ())
 
 
+class _Standing(contextlib.AbstractAsyncContextManager["_Standing"]):
+    """What stands of a submission while the block runs, said where Ctrl-C ends it."""
+
+    text = "nothing was sent"
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            raise refuse(f"stopped: {self.text}", EXIT_INTERRUPTED) from None
+
+
 @command(app)
 async def submit(
     agent: AgentFile,
@@ -161,8 +172,8 @@ async def submit(
     from neurons.settings.inputs import policy_of
 
     settings = chain.settings(**vars(key), policy=policy)
-    (source, review), rules, stands = _checked_source(settings, agent), policy_of(settings), "nothing was sent"
-    async with open_session(settings, chain.url) as session:
+    (source, review), rules = _checked_source(settings, agent), policy_of(settings)
+    async with _Standing() as standing, open_session(settings, chain.url) as session:
         metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
         is_known = metagraph.uid_of(hotkey) is not None
         if not register and not is_known:
@@ -179,17 +190,15 @@ async def submit(
         whose = f"{agent}, as {hotkey} on {settings.network} {settings.netuid}:"
         plan = _plan_lines(rules, doors, wanted, is_new=not is_known, is_old=is_old)
         _confirm([whose, *plan], yes=yes)
-        try:
-            if not is_known:
-                stands = "the hotkey may be registered; nothing is committed"
-                await session.register()
-            stands = "the commitment may stand on chain; the file was not handed in: the same line again ends it"
-            submission, row = await session.commit(name or agent.stem, source)
-            say_stage(f"committed in block {row['commitment_block']}; handing in")
-            said = await deliver(session.client, submission, doors, wanted)
-        except asyncio.CancelledError:
-            typer.echo(stands, err=True)
-            raise
+        if not is_known:
+            standing.text = "the hotkey may be registered; nothing is committed"
+            await session.register()
+        standing.text = f"the commitment may stand on chain, the file is not handed in; {_AGAIN}"
+        submission, row = await session.commit(name or agent.stem, source)
+        say_stage(f"committed in block {row['commitment_block']}; handing in")
+        standing.text = f"committed in block {row['commitment_block']}, the file may be handed in; {_AGAIN}"
+        said = await deliver(session.client, submission, doors, wanted)
+        standing.text = "the file is handed in: arena status"
     taken = [each.taken for each in said if each.taken is not None]
     if not taken:
         raise _first_failure(said) if said else _no_door(doors, "none is left to ask", settings)
@@ -390,16 +399,15 @@ def _confirm(plan: Sequence[str], *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise typer.BadParameter("nothing was sent: without a terminal, give --yes", param_hint="--yes")
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's own would not end the question
+    before, is_meant = signal.signal(signal.SIGINT, signal.default_int_handler), False  # asyncio's would not end it
     try:
         is_meant = typer.confirm("go on?", err=True)
     except typer.Abort:
-        is_meant = False
+        raise refuse("\nstopped: nothing was sent", EXIT_INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGINT, before)
     if not is_meant:
-        typer.echo("nothing was sent", err=True)
-        raise typer.Exit(EXIT_FAILED)
+        raise refuse("nothing was sent", EXIT_FAILED)
 
 
 def say_stage(text: str) -> None:

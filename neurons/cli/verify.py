@@ -23,7 +23,7 @@ from arena.records.log import Checkpoint, read_checkpoint, require_anchor
 from arena.records.model import StoredCheckpoint
 from foundation.errors import ArenaError, printable
 from neurons.cli.options import MESSAGE_NOT_FOUND, ClusterOption, StoreFlags, ValidatorOption, find_record
-from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, is_json, show, show_progress
+from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, is_json, refuse, show, show_progress
 
 if TYPE_CHECKING:
     from arena.records.verification import VerifyReport
@@ -115,8 +115,7 @@ async def prove(
     async with store.open() as log:
         found = await find_record(log, which, validator)
         if found is None:
-            typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
-            raise typer.Exit(EXIT_USAGE)
+            raise refuse(MESSAGE_NOT_FOUND.format(which=which), EXIT_USAGE)
         record, _ = found
         covering = await log.checkpoints(record.validator, after_size=record.seq - 1)
         if not covering:

@@ -35,7 +35,7 @@ from neurons.cli.options import (
     logs_of,
     read_or_none,
 )
-from neurons.cli.presenter import EXIT_FAILED, show
+from neurons.cli.presenter import EXIT_FAILED, refuse, show
 from neurons.cli.records import record_row
 
 if TYPE_CHECKING:
@@ -233,8 +233,7 @@ def view(
     if found is None:
         known = store.run(lambda logs: find_record(logs, target, validator))
         if known is None:
-            typer.echo(MESSAGE_NOT_FOUND.format(which=target), err=True)
-            raise typer.Exit(EXIT_FAILED)
+            raise refuse(MESSAGE_NOT_FOUND.format(which=target), EXIT_FAILED)
         row = record_row(*known)
         show(row, [printable(msgspec.json.format(msgspec.json.encode(row), indent=2).decode())])
         return
@@ -246,8 +245,7 @@ def view(
         typer.echo(line, err=True)
     if not found.traces:
         of_one = f" with --trace {trace}" if trace else ""
-        typer.echo(f"nothing to show of {target or 'the last run'}{of_one}", err=True)
-        raise typer.Exit(EXIT_FAILED)
+        raise refuse(f"nothing to show of {target or 'the last run'}{of_one}", EXIT_FAILED)
     lines = ["\n\n".join(render(body).text for _, body in found.traces)] if is_as_judged else _lines(found, is_whole)
     show([view for view, _ in found.traces], lines)
 
@@ -259,8 +257,7 @@ def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlag
 
     path = Path(target) if target else default_cache_dir() / "last-run.json"
     if not target and not path.exists():
-        typer.echo("there is no run yet; next: arena run AGENT.py", err=True)
-        raise typer.Exit(EXIT_FAILED)
+        raise refuse("there is no run yet; next: arena run AGENT.py", EXIT_FAILED)
     if (path / MANIFEST).exists():
         return FoundTraces(str(path), tuple(itertools.islice(traces_of_export(path), TRACES_MAX)))
     if path.is_file():

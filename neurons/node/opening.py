@@ -183,6 +183,10 @@ class Replenisher:
 
     def prepare(self) -> None:
         """Build the index of the catalogue."""
+        if "_problem_maker" not in vars(self):
+            structlog.get_logger().info(
+                "index", text="an index is built, of which races' problems are made: about 20 s"
+            )
         assert self._problem_maker is not None
 
     def make(self, race_id: str, round_number: int, earlier: frozenset[str]) -> SealedFile:

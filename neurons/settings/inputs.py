@@ -7,7 +7,6 @@ check` opens this module and no chain, worker or judge. Signer and chain that se
 
 from __future__ import annotations
 
-import difflib
 import fcntl
 import shutil
 import subprocess
@@ -29,7 +28,7 @@ from arena.policies import POLICIES
 from arena.policy import Policy
 from foundation.canonical import content_hash, text_hash
 from foundation.durable_files import coded, write_whole
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, nearest
 from harness.agents.registry import published_sources
 from harness.catalogue.analysis import analyzer_sha256
 from harness.catalogue.build import build_index, write_documents
@@ -54,7 +53,7 @@ def policy_of(settings: Settings) -> Policy:
     list, and so its hash."""
     named = settings.policy or DEFAULT_POLICY
     if not named.endswith(".json") and named not in POLICIES:
-        near = difflib.get_close_matches(named, POLICIES, n=1)
+        near = nearest(named, POLICIES)
         detail = f"no policy `{named}`; there are {', '.join(POLICIES)}, or a path that ends in .json"
         raise ArenaError("V2030", detail, fix=f"did you mean `{near[0]}`?" if near else "name one of them")
     try:

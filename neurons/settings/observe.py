@@ -7,6 +7,7 @@ the fields. Stdout stays free for results. Records, not logs, are the evidence.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Literal
@@ -27,7 +28,10 @@ def configure_logs(level: LogLevel = "info") -> None:
         structlog.processors.JSONRenderer(serializer=lambda event, **how: orjson.dumps(event, how["default"]).decode()),
     ]
     if sys.stderr.isatty():
-        shown = [structlog.dev.set_exc_info, _for_people(structlog.dev.ConsoleRenderer())]
+        shown = [
+            structlog.dev.set_exc_info,
+            _for_people(structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR"))),
+        ]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -7,7 +7,6 @@ reads settings; it opens nothing they point at. Flags are parsed where commands 
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from arena.store.location import default_state_dir
 from foundation.codes import lookup
-from foundation.errors import ArenaError, redacted
+from foundation.errors import ArenaError, nearest, redacted
 from harness.limits import TokenPrice
 
 
@@ -260,8 +259,9 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 def _unknown(source: str, name: str, known: Iterable[str]) -> ArenaError:
     """V2030 for an unknown name, with the nearest known one."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    fix = f"did you mean `{matches[0]}`?" if matches else lookup("V2030").remedy
+    plain = {each.removeprefix(ENVIRONMENT_PREFIX): each for each in known}
+    near = nearest(name.removeprefix(ENVIRONMENT_PREFIX), plain)
+    fix = f"did you mean `{plain[near[0]]}`?" if near else lookup("V2030").remedy
     return ArenaError("V2030", f"{source}: unknown setting `{name}`", fix=fix)
 
 
