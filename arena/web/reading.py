@@ -196,7 +196,8 @@ def _duel(
         for name in won[:DECIDING]:
             left, right = both[name][side], both[name][1 - side]
             beside = f"/traces/{left.validator}/{left.seq}?with={right.validator}/{right.seq}"
-            links.append((beside if is_open else f"/races/{race_id}/problems/{name}", name))
+            called = f"{left.bucket} {name[:6]}".strip()
+            links.append((beside if is_open else f"/races/{race_id}/problems/{name}", called))
         more = f" these, and {len(won) - len(links)} more" if len(won) > len(links) else ""
         if won:
             did = f"{names[side]} did better on {len(won)} of the {len(both)} problems of pool train:"

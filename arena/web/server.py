@@ -19,6 +19,7 @@ from importlib.resources import files
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Request
 from jinja2 import ChoiceLoader, Environment, PackageLoader
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
@@ -73,6 +74,7 @@ def _templates() -> Environment:
         moment=moment,
         harmless=harmless,
         sentence=sentence,
+        breakable=lambda text: Markup(escape(text).replace("_", "_<wbr>")),
         pair=lambda text: (text, text),
         name=lambda text: neutral_name(text).strip(),
         share=lambda value_e4: f"{value_e4 / 10_000:.4f}",

@@ -143,7 +143,9 @@ def arena(
 ) -> None:
     """An agent arena on ShoppingBench: gate, race, judge, sign, pay, and export what happened.
 
-    First: `arena demo`, then README.md's five lines for who you are. `arena COMMAND --help` begins with examples.
+    $ arena demo
+
+    Then README.md's five lines for who you are. `arena COMMAND --help` begins with examples.
 
     Exit codes: 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
     """

@@ -210,6 +210,7 @@ def seal(
         titles=accepted,
     )
     out.mkdir(parents=True, exist_ok=True)
+    rows = []
     with show_progress() as progress:
         for made, sealed in enumerate(locked, 1):
             notice = sealed.notice
@@ -218,14 +219,12 @@ def seal(
             progress("seal", made, races)
             opens, count = opening_time(notice, timelock), len(notice.problems)
             row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": count}
-            text = f"{notice.race_id}  round {notice.round}  opens {opens}  {count} problems"
-            show(row | {"batch_sha256": notice.batch_sha256}, [text])
+            rows.append(row | {"batch_sha256": notice.batch_sha256})
+            say(f"{notice.race_id}  round {notice.round}  opens {opens}  {count} problems")
     for problem_id in assigned.refused:
         typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
-    say(
-        f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody",
-        f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}",
-    )
+    said = f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody"
+    show(rows, [said, f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"])
 
 
 @command(app)

@@ -65,7 +65,7 @@ def show(value: object, lines: Iterable[str]) -> None:
 
 def say(*lines: str) -> None:
     """Print lines for a person; nothing where --json was given."""
-    if not is_json():
+    if lines and not is_json():
         typer.echo("\n".join(lines))
 
 

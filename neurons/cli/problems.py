@@ -69,15 +69,16 @@ def list_problems(
     from problems.suites import SUITES
 
     if path is not None:
-        for problem in read_file(path):
-            first = problem.query.strip().splitlines()[0] if problem.query.strip() else ""
-            line = f"{problem.problem_id:<20} {problem.bucket:<8} {len(problem.rewards)}  {first[:80]}"
-            show(problem.view(), [line])
+        found = read_file(path)
+        rows = ((one, next(iter(one.query.strip().splitlines()), "")[:80]) for one in found)
+        lines = (f"{one.problem_id:<20} {one.bucket:<8} {len(one.rewards)}  {first}" for one, first in rows)
+        show([one.view() for one in found], lines)
         return
+    suites, said = [], []
     for name in SUITES:
         suite = open_shipped(name, verify)
         manifest, documents, counts = suite.manifest, suite.manifest.catalogue.documents, suite.manifest.counts
-        row = {
+        row: dict[str, object] = {
             "suite": name,
             "problems": len(suite.problems),
             "counts": counts,
@@ -86,9 +87,10 @@ def list_problems(
             "problems_sha256": manifest.problems_sha256,
             "signer": DEVELOPMENT_HOTKEY,
         }
-        said = ", ".join(f"{value} {key}" for key, value in counts.items())
-        line = f"{name}  {said}  over {documents:,} documents  sha256 {manifest.problems_sha256[:16]}"
-        show(row, [line])
+        suites.append(row)
+        asked = ", ".join(f"{value} {key}" for key, value in counts.items())
+        said.append(f"{name}  {asked}  over {documents:,} documents  sha256 {manifest.problems_sha256[:16]}")
+    show(suites, said)
 
 
 @command(app)
@@ -110,19 +112,19 @@ def check(
     from problems.title_index import TitleIndex
 
     problems = read_file(path)
+    shown: dict[str, object] = {"problems": len(problems)}
     if clusters:
         found_in = find_clusters(problems, classes_in(catalogue))
         shared = {name: ids for name, ids in sorted(found_in.items()) if len(ids) > 1}
-        for name, ids in shared.items():
-            show({"cluster": name, "problems": ids}, [f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}"])
-        counted = f"{len(problems)} problems in {len(found_in)} clusters, {len(shared)} of more than one"
-        show({"problems": len(problems), "clusters": len(found_in)}, [counted])
+        say(*(f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}" for name, ids in shared.items()))
+        say(f"{len(problems)} problems in {len(found_in)} clusters, {len(shared)} of more than one")
+        shown |= {"clusters": len(found_in), "shared": shared}
     if catalogue is None:
-        show({"problems": len(problems)}, [f"{len(problems)} problems are well formed"])
+        show(shown, [f"{len(problems)} problems are well formed"])
         return
 
     matcher, index = read_matcher(titles), TitleIndex(products_in(catalogue))
-    bad = luck = tried = 0
+    bad, luck, tried, checks = 0, 0, 0, list[dict[str, object]]()
     with show_progress() as progress:
         for done, problem in enumerate(problems, start=1):
             solvable = check_solvable(problem, index.product, matcher)
@@ -142,10 +144,11 @@ def check(
             found += [f"P4013 {crowded}"] if crowded else []
             found += [f"warning: {'; '.join(solvable.warnings)}"] if solvable.warnings else []
             facts = {"accepted": accepted, "fitting": fitting, "crowded": crowded}
-            lines = [f"{solvable.problem_id}: {what}" for what in found]
-            show(msgspec.structs.asdict(solvable) | facts, lines)
+            say(*(f"{solvable.problem_id}: {what}" for what in found))
+            checks.append(msgspec.structs.asdict(solvable) | facts)
             progress("check", done, len(problems))
-    say(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
+    said = f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous"
+    show(shown | {"checks": checks}, [said])
     if tried:
         say(f"the best of {RANDOM_DRAWS} random products a slot earns {luck / tried / 10_000:.4f} on average")
     elif len(index.products) < CROWD_MIN:

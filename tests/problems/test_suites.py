@@ -219,7 +219,7 @@ def test_a_malformed_document_leaves_the_cases_that_look_at_it_unscored(tmp_path
 
 def test_list_shows_what_an_agent_may_see_and_no_answer(problem_file):
     result = run("list", problem_file, "--json")
-    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+    assert json.loads(result.stdout) == [
         {"problem_id": p.problem_id, "category": p.bucket, "query": p.query} for p in PROBLEMS
     ]
     plain = run("list", problem_file).stdout
@@ -233,9 +233,7 @@ def test_check_names_the_problem_that_cannot_be_solved(tmp_path, documents, prob
     result = run("check", problem_file, "--catalogue", fewer)
     assert result.exit_code == 1
     assert "p2: P4006" in result.stdout and "p3: P4006" in result.stdout and "p1" not in result.stdout
-    lines = [
-        json.loads(line) for line in run("check", problem_file, "--catalogue", fewer, "--json").stdout.splitlines()
-    ]
+    lines = json.loads(run("check", problem_file, "--catalogue", fewer, "--json").stdout)["checks"]
     assert [line["oracle_reward_e4"] for line in lines] == [10_000, None, None]
 
 

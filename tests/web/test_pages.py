@@ -82,7 +82,7 @@ def test_every_foreign_text_is_text_every_link_leads_somewhere_and_no_page_grows
 def test_the_firehose_names_the_host_that_was_asked_and_no_command_of_a_client(served):
     def named(host: str) -> str:
         page = served.http.get("/firehose", headers={"host": host}).text
-        return re.findall(r"arena records tail --url (.*) --out", page)[0]
+        return re.findall(r"arena records tail --url (.*) --after", page)[0]
 
     for host in ("other.example", "node.example:8080", "[::1]:80"):
         assert named(host) == f"http://{host}/"
