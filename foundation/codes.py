@@ -71,7 +71,7 @@ AGENT = (
         ("A1005", "gate rejected the agent", "change the line that the finding names"),
         ("A1006", "cooldown has not passed", "wait for the block named, then submit again"),
         ("A1007", "submission's signature or commitment does not match", "sign with the hotkey that committed"),
-        ("A1008", "hotkey is not registered on the subnet", "register the hotkey, then submit again"),
+        ("A1008", "hotkey is not registered on the subnet", "`--register` locally, else `btcli subnets register`"),
         ("A1010", "agent name is malformed", "use 1 to 64 letters, digits, dots, dashes or underscores"),
         ("A1011", "agent is a copy", "another hotkey committed this program earlier; submit your own work"),
     ),

@@ -118,6 +118,13 @@ class ArenaGroup(TyperGroup):
         for entry in COMMANDS:
             self.commands[entry.name] = TyperCommand(entry.name, help=entry.about, rich_help_panel=entry.panel)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Ctrl-C is said, at whatever moment it comes."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+
     def resolve_command(
         self, ctx: Any, args: list[str]
     ) -> tuple[str | None, TyperCommand | TyperGroup | None, list[str]]:

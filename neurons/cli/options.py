@@ -26,7 +26,7 @@ import typer
 from arena.chain.port import Signer
 from arena.store.location import StoreLocation, default_state_dir, read_location
 from foundation.errors import ArenaError
-from neurons.cli.presenter import EXIT_INTERRUPTED, printing_json, refuse
+from neurons.cli.presenter import printing_json
 
 if TYPE_CHECKING:
     from arena.policy import Policy
@@ -284,11 +284,8 @@ def _flat(function: Callable[..., object], has_json: bool) -> Callable[..., None
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
         with printing_json(is_wanted):
-            try:
-                if inspect.iscoroutine(work := function(**given)):
-                    asyncio.run(work)
-            except KeyboardInterrupt:
-                raise refuse("stopped", EXIT_INTERRUPTED) from None
+            if inspect.iscoroutine(work := function(**given)):
+                asyncio.run(work)
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     vars(call)["__signature__"] = inspect.Signature([*own, *shared])

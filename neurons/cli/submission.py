@@ -92,14 +92,18 @@ class MinerSession:
             raise _no_door(found, "none publishes an address on chain", self.settings)
         return await read_statuses(self.client, found) if is_registered else found
 
-    async def register(self) -> None:
-        """Register the hotkey, and wait until validators see it. Raises ArenaError U3030, U3031."""
-        registered = await self.chain.register(self.signer)
-        if registered.status != "ok":
+    async def register(self, *, is_known: bool = False) -> None:
+        """Register the hotkey, unless it `is_known`; wait until validators see it. Raises ArenaError U3030, U3031."""
+        registered = None if is_known else await self.chain.register(self.signer)
+        if registered and registered.status != "ok":
             raise ArenaError("U3031", registered.detail)
         say_stage("registered; waiting about 25 s until that is final: validators use final blocks only")
-        while (await self.chain.metagraph(await self.chain.finalized_block())).uid_of(self.signer.hotkey) is None:
+        while not await self.is_seen():
             await asyncio.sleep(FINAL_PAUSE_S)
+
+    async def is_seen(self) -> bool:
+        """Whether the hotkey is registered at the final block, which validators go by. Raises ArenaError U3030."""
+        return (await self.chain.metagraph(await self.chain.finalized_block())).uid_of(self.signer.hotkey) is not None
 
     async def commit(self, name: str, source: str, *, is_anew: bool = False) -> tuple[SignedSubmission, dict[str, Any]]:
         """Commit to a source: what is handed in afterwards, and what to say of it. Raises ArenaError A1008, A1010,
@@ -175,13 +179,13 @@ async def submit(
     (source, review), rules = _checked_source(settings, agent), policy_of(settings)
     async with _Standing() as standing, open_session(settings, chain.url) as session:
         metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
-        is_known = metagraph.uid_of(hotkey) is not None
+        is_known, is_seen = metagraph.uid_of(hotkey) is not None, await session.is_seen()
         if not register and not is_known:
             how = "--register" if is_local(settings.network) else f"btcli subnets register --netuid {settings.netuid}"
             detail = f"hotkey {hotkey} is not registered on {settings.network} {settings.netuid}"
             raise ArenaError("A1008", detail, fix=f"register it: {how}")
         version, block = agent_version_id(hotkey, text_hash(source)), await session.chain.block() + 1
-        found = await session.doors(metagraph, is_registered=is_known)
+        found = await session.doors(metagraph, is_registered=is_seen)
         doors = [would_take(door, version, block) for door in found]
         if all(door.failure for door in doors):  # before anything is committed
             raise _first_failure(doors)
@@ -190,9 +194,9 @@ async def submit(
         whose = f"{agent}, as {hotkey} on {settings.network} {settings.netuid}:"
         plan = _plan_lines(rules, doors, wanted, is_new=not is_known, is_old=is_old)
         _confirm([whose, *plan], yes=yes)
-        if not is_known:
+        if not is_seen:
             standing.text = "the hotkey may be registered; nothing is committed"
-            await session.register()
+            await session.register(is_known=is_known)
         standing.text = f"the commitment may stand on chain, the file is not handed in; {_AGAIN}"
         submission, row = await session.commit(name or agent.stem, source)
         say_stage(f"committed in block {row['commitment_block']}; handing in")
