@@ -84,6 +84,9 @@ def test_no_command_loads_numpy_the_settings_or_the_logs_before_its_work() -> No
         ("explain id-tabel", "id-table"),
         ("check absent.py", f"error[A1009]: {CODES['A1009'].title}: absent.py"),
         ("check README.md --policy dmeo", "did you mean `demo`?"),
+        ("check README.md --polcy demo", "--policy"),
+        ("start", "No such command 'start'."),
+        ("leaderboard --state-dir absent", "absent"),
     ],
 )
 def test_a_refusal_is_text_on_stderr_and_with_json_one_shape_on_stdout(
@@ -94,6 +97,7 @@ def test_a_refusal_is_text_on_stderr_and_with_json_one_shape_on_stdout(
             cli.main([*line.split(), *more])
         out, err = capsys.readouterr()
         assert ended.value.code == 2 and said in err and "Traceback" not in err
+        assert line != "start" or "mean" not in err
         assert (json.loads(out)["error"].keys() == {"code", "detail", "fix"}) if more else not out
 
 

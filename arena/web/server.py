@@ -74,7 +74,7 @@ def _templates() -> Environment:
         moment=moment,
         harmless=harmless,
         sentence=sentence,
-        breakable=lambda text: Markup(escape(text).replace("_", "_<wbr>")),
+        breakable=lambda text: Markup(str(escape(text)).replace("_", "_<wbr>")),
         pair=lambda text: (text, text),
         name=lambda text: neutral_name(text).strip(),
         share=lambda value_e4: f"{value_e4 / 10_000:.4f}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import textwrap
@@ -123,9 +124,11 @@ def open_chain(settings: Settings) -> Subtensor:
     from arena.chain.opening import local_chain_path
     from neurons.settings.inputs import chain_of
 
-    if settings.network == LOCAL_NETWORK and not local_chain_path(settings.state_dir).exists():
+    path = local_chain_path(settings.state_dir)
+    if settings.network == LOCAL_NETWORK and not os.access(path, os.W_OK):
         fix = "give --state-dir of its validator, or --subtensor.network http://HOST:PORT of its --local-chain-port"
-        raise ArenaError("U3030", f"no local chain in {settings.state_dir}", fix=fix)
+        whose = "another user's" if os.access(path, os.F_OK) else "no"
+        raise ArenaError("U3030", f"{whose} local chain in {settings.state_dir}", fix=fix)
     return chain_of(settings)
 
 

@@ -10,8 +10,11 @@ from html.parser import HTMLParser
 
 import httpx2
 import pytest
+from starlette.testclient import TestClient
 
+from arena.api.http import add_refusals, make_app
 from arena.records.body import decode_content
+from arena.web.server import refusal_page
 from tests.arena.tail_stand import Author, serving
 from tests.keys import generate_signer
 from tests.web.site_stand import ANSWER, ASKED, HOUR_MS, NOW_MS, PUBLISHED, RACES, Site, explain, traces_of
@@ -163,3 +166,17 @@ def test_a_node_of_one_agent_has_its_pages_and_an_empty_one_says_what_will_stand
     }
     with serving(postgres.dsn_for(generate_signer().hotkey), now_ms=lambda: NOW_MS, requests_per_s=1e6) as server:
         assert {path for path, said in says.items() if said not in httpx2.get(f"{server.address}{path}").text} == set()
+
+
+def test_a_bug_of_ours_is_one_shape_for_programs_and_a_page_for_people():
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    app = make_app("broken")
+    add_refusals(app, page=refusal_page)
+    for path in ("/v1/broken", "/broken"):
+        app.get(path)(broken)
+    http = TestClient(app, raise_server_exceptions=False, headers={"accept": "text/html"})
+    told, shown = http.get("/v1/broken"), http.get("/broken")
+    assert told.status_code == shown.status_code == 500 and "That did not work" in shown.text
+    assert told.json()["code"] == "V2004" and "ZeroDivisionError" not in told.text + shown.text
