@@ -287,28 +287,12 @@ def inclusion_ranges(index: int, size: int) -> list[LeafRange]:
     """
     if not 0 <= index < size:
         raise ValueError(f"a tree of {size} leaves has no leaf {index}")
-    return _ranges_beside(index, size, is_leaf=True)[:0:-1]
-
-
-def consistency_ranges(first: int, second: int) -> list[LeafRange]:
-    """The subtrees whose roots prove that a tree of `second` leaves begins with one of `first`. RFC 9162 section
-    2.1.4.1. Raises ValueError unless 0 < first <= second."""
-    if not 0 < first <= second:
-        raise ValueError(f"there is no proof from {first} to {second} leaves")
-    last, *beside = _ranges_beside(first - 1, second, is_leaf=False)
-    # the old tree's last subtree; a whole old tree is known to the verifier by its root
-    return [last, *beside[::-1]] if last[0] else beside[::-1]
-
-
-def _ranges_beside(index: int, size: int, *, is_leaf: bool) -> list[LeafRange]:
-    """The way from the root to leaf `index`, or else to the first subtree that ends with it: where it leads, and then
-    what stands beside it, from the root on."""
     start, end, found = 0, size, list[LeafRange]()
-    while end - start > 1 if is_leaf else end != index + 1:
+    while end - start > 1:
         middle = split_at(start, end)
         found.append((middle, end) if index < middle else (start, middle))
         start, end = (start, middle) if index < middle else (middle, end)
-    return [(start, end), *found]
+    return found[::-1]
 
 
 def split_at(start: int, end: int) -> int:
