@@ -102,8 +102,8 @@ async def prove(
     """Write a proof that a record stands in the log whose state its validator signed.
 
     Anybody checks it with `python verify_proof.py FILE`: one short script of this package (`arena/records`), which
-    needs nothing but Python. The proof is made under the newest stored checkpoint. It says nothing about what
-    the record holds; its content is a file of its own, and not public before the problem's release.
+    needs `pip install bittensor-core` and nothing else. The proof is made under the newest stored checkpoint. It says
+    nothing about what the record holds; its content is a file of its own, and not public before the problem's release.
     """
     from arena.records.proof import encode_proof
     from arena.records.proof import prove as prove_record

@@ -1,5 +1,5 @@
 """Proof files: what they prove, and that any change of proof, content or checkpoint is refused, here and by the script
-that strangers are given, which is run as they would run it: alone, without site packages."""
+that strangers are given, which is run as they would run it: alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from arena.records.proof import Proof, encode_proof, prove
 from arena.records.sequencer import Sequencer
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, signed_note
-from tests.keys import generate_signer
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 SCRIPT = Path(verify_proof.__file__)
@@ -48,7 +47,7 @@ def proven(seq: int, size: int = SIZE) -> tuple[Proof, SignedRecord]:
 def run_script(folder: Path, proof: bytes, *, content: bytes | None = None, notes: tuple[bytes, ...] = ()):
     """The script as a stranger runs it."""
     (folder / "proof.json").write_bytes(proof)
-    command = [sys.executable, "-I", "-S", str(SCRIPT), str(folder / "proof.json")]
+    command = [sys.executable, "-I", str(SCRIPT), str(folder / "proof.json")]
     if content is not None:
         (folder / "content").write_bytes(content)
         command += ["--content", str(folder / "content")]
@@ -66,7 +65,7 @@ def is_refused(raw: bytes, content: bytes | None = None, notes: tuple[str, ...] 
     return False
 
 
-def test_the_script_alone_checks_a_proof_with_the_standard_library_only(tmp_path: Path) -> None:
+def test_the_script_alone_checks_a_proof(tmp_path: Path) -> None:
     proof, record = proven(4)
     held = (note(SIZE).encode(),) * 2
     done = run_script(tmp_path, encode_proof(proof), content=record.content, notes=held)
@@ -109,14 +108,3 @@ def test_what_a_checkpoint_does_not_cover_is_not_proven(seq: int, size: int) -> 
         asyncio.run(prove(log(), ALICE.hotkey, seq, note(size), verify))
     with pytest.raises(ArenaError, match=r"V2053.*of another log"):
         asyncio.run(prove(log(), BOB.hotkey, 4, note(SIZE), verify))
-
-
-@pytest.mark.parametrize("length", [0, 84, 167, 1_000])
-def test_the_scripts_signature_check_agrees_with_the_sdks(length: int) -> None:
-    signer, text = generate_signer(), b"agent-arena/test\n" + bytes(length)
-    signature = signer.sign(text)
-    verify_proof.require_signed(signer.hotkey, text, signature, "it")
-    with pytest.raises(ValueError, match="not signed"):
-        verify_proof.require_signed(signer.hotkey, text + b"x", signature, "it")
-    with pytest.raises(ValueError, match="not signed"):
-        verify_proof.require_signed(BOB.hotkey, text, signature, "it")
