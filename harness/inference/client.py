@@ -8,18 +8,14 @@ imported on first use.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, NO_TURN
+from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError
 from harness.inference.reply import read_reply
@@ -40,13 +36,9 @@ _ENDPOINT_MISSING = frozenset({401, 402, 403, 404, 405})
 class OpenAIUpstream:
     """An `Upstream` at `base_url` (with its version path, e.g. `https://host/v1`). Thread-safe."""
 
-    def __init__(
-        self, name: str, base_url: str, api_key: str, timeout_ms: int, *, slots: RequestSlots | None = None
-    ) -> None:
-        """`name` is what ledger and messages show; `slots` bounds how many requests this node has at the endpoint at
-        once; None: nothing does."""
+    def __init__(self, name: str, base_url: str, api_key: str, timeout_ms: int) -> None:
+        """`name` is what ledger and messages show."""
         self.name = name
-        self._slots = slots
         self._timeout_s = timeout_ms / 1000
         self._access = base_url, api_key
 
@@ -57,8 +49,7 @@ class OpenAIUpstream:
     def complete(self, request: str) -> ModelReply:
         """One attempt at `request`, the JSON text of a rebuilt request.
 
-        Raises ArenaError as `successful`, U3003 for an unreadable reply, U3008 (no slot came free: the endpoint was not
-        asked).
+        Raises ArenaError as `successful`, U3003 for an unreadable reply.
         """
 
         def once() -> httpx2.Response:
@@ -68,9 +59,7 @@ class OpenAIUpstream:
                 "POST", "chat/completions", content=body, headers=headers, bytes_max=_REPLY_BYTES, within_s=within_s
             )
 
-        with self._slots.held() if self._slots else contextlib.nullcontext():
-            raw = successful(once)
-        return read_reply(raw, request)
+        return read_reply(successful(once), request)
 
     def probe(self, request: str) -> Failure | None:
         """As `Upstream.probe`: one attempt."""
@@ -199,41 +188,3 @@ def read_retry_after(headers: Mapping[str, str]) -> int | None:
     seconds, as model endpoints do. Keys are looked up in lower case."""
     given = headers.get("retry-after", "").strip()
     return int(given[:9]) * 1000 if given.isascii() and given.isdigit() else None
-
-
-_POLL_S = 0.02
-
-
-class RequestSlots:
-    """`count` slots below `folder`, shared by every process that names this folder. Thread-safe."""
-
-    def __init__(self, folder: Path, count: int, timeout_ms: int) -> None:
-        self._files = tuple(folder / f"{place}.lock" for place in range(count))
-        self._timeout_ms = timeout_ms
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold one slot. Raises ArenaError U3008 when none came free within `timeout_ms`, V2027 when the folder can't
-        be written."""
-        ends_s = time.monotonic() + self._timeout_ms / 1000
-        while (stream := self._free_slot()) is None:
-            if time.monotonic() >= ends_s:
-                raise ArenaError(NO_TURN, f"none of {len(self._files)} slots came free in {self._timeout_ms} ms")
-            time.sleep(_POLL_S)
-        with stream:
-            yield
-
-    def _free_slot(self) -> BinaryIO | None:
-        """A slot that this call took, as its open file: closing it gives the slot back."""
-        for file in self._files:
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                stream = file.open("ab")
-            except OSError as error:
-                raise ArenaError("V2027", f"{file}: {error}") from error
-            try:  # a lock of its own for every open file: other threads of this process have to wait, too
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return stream
-            except OSError:
-                stream.close()
-        return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -139,12 +138,11 @@ def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:
     names = [one.name for one in settings.upstreams]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise ArenaError("V2030", f"two entries of [[upstreams]] are called {twice}")
-    return tuple(_opened(one, settings.state_dir / "upstreams") for one in settings.upstreams)
+    return tuple(map(_opened, settings.upstreams))
 
 
-def _opened(one: Endpoint, slots: Path) -> Endpoint:
+def _opened(one: Endpoint) -> Endpoint:
     key = os.environ.get(one.api_key_env, "") if one.api_key_env else ""
     if one.api_key_env and not key:
         raise ArenaError("V2030", f"{one.api_key_env}, the key of upstream {one.name}, is not in the environment")
-    slots_dir = str(slots / one.name) if one.requests_at_once else ""
-    return msgspec.structs.replace(one, api_key=key, slots_dir=slots_dir)
+    return msgspec.structs.replace(one, api_key=key)

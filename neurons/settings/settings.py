@@ -24,17 +24,15 @@ from harness.limits import TokenPrice
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An OpenAI-compatible endpoint, as an entry of `[[upstreams]]` in the settings file names it. `requests_at_once`
-    are shared by all workers, through `slots_dir`; that and the key are filled in when it is opened."""
+    """An OpenAI-compatible endpoint, as an entry of `[[upstreams]]` in the settings file names it. The key is filled
+    in when it is opened."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]+$")]
     base_url: Annotated[str, msgspec.Meta(pattern=r"^https?://")]
     api_key_env: str = ""  # the environment variable that holds its key
     models: tuple[str, ...] = ()  # it is asked for these alone; empty: for every model that no other entry names
-    requests_at_once: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: not bounded
     price: TokenPrice | None = None  # None: not known
     api_key: str = ""
-    slots_dir: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.base_url}{': ' if self.models else ''}{', '.join(self.models)})"
@@ -126,7 +124,7 @@ class Settings(BaseSettings):
     """key of the model endpoint"""
     upstreams: Annotated[tuple[Endpoint, ...], PlainValidator(_endpoints_of)] = ()
     """several model endpoints instead of openai_base_url: [[upstreams]] tables in the settings file, with name,
-    base_url, api_key_env, models, requests_at_once, price"""
+    base_url, api_key_env, models, price"""
     models: str = ""
     """comma-separated model ids instead of the policy's (another policy hash)"""
     judge_base_url: str = ""

@@ -21,7 +21,7 @@ from arena.policy import Policy
 from foundation.errors import ArenaError, Failure
 from harness.agents.registry import reference_sha256s
 from harness.catalogue.native import open_catalogue
-from harness.inference.client import OpenAIUpstream, RequestSlots
+from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import ModelUsage
 from harness.inference.scripted.model import ScriptedUpstream
 from harness.limits import EpisodeLimits
@@ -171,16 +171,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
     Raises ArenaError V2001 (no jail), V2010 (index), U3001 (no model endpoint).
     """
     timeout_ms = setup.policy.inference.attempt_timeout_ms
-    opened = {
-        one.name: OpenAIUpstream(
-            name=one.name,
-            base_url=one.base_url,
-            api_key=one.api_key,
-            timeout_ms=timeout_ms,
-            slots=RequestSlots(Path(one.slots_dir), one.requests_at_once, timeout_ms) if one.requests_at_once else None,
-        )
-        for one in setup.upstreams
-    }
+    opened = {one.name: OpenAIUpstream(one.name, one.base_url, one.api_key, timeout_ms) for one in setup.upstreams}
     scripted = () if setup.upstreams else (ScriptedUpstream(),)
     sandbox = open_sandbox(
         Path(setup.guest_dir),

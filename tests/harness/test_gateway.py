@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from harness.inference.gateway import Ledger
 from harness.inference.journal import MemoryJournal
 from harness.limits import TokenPrice
@@ -17,34 +17,6 @@ def test_without_an_endpoint_for_each_model_there_is_no_gateway() -> None:
         make_gateway()
     with pytest.raises(ArenaError, match=r"U3001.*configured for other-model"):
         make_gateway(dedicated={MODEL: (RecordingUpstream(),)})
-
-
-KINDS = ["A1040", "U3001", "U3002", "U3003", "U3004"]
-
-
-# -- what our own bound on requests kept from being asked
-
-
-@pytest.mark.parametrize("is_last", [False, True])
-def test_a_request_that_got_no_turn_here_is_never_the_agents(is_last: bool) -> None:
-    upstreams = [RecordingUpstream(name, *["U3008"] * 99) for name in ("first", "second")]
-    for some in (upstreams[:1], upstreams):
-        with pytest.raises(ArenaError) as caught:
-            make_gateway(*some, is_last=is_last).chat(ASK, completion_tokens_left=100)
-        assert caught.value.failure.code == "U3008" and caught.value.entry.is_retryable
-    assert all(one.probed == [] for one in upstreams), "a neutral request would only tell of the endpoint"
-
-
-@pytest.mark.parametrize("code", KINDS)
-def test_a_refusal_whose_neutral_request_got_no_turn_is_no_outage_that_frees_a_restart(code: str) -> None:
-    class Full(RecordingUpstream):
-        def probe(self, request: str) -> Failure | None:
-            return Failure(code="U3008", detail="none of 1 slots came free")
-
-    with pytest.raises(ArenaError) as caught:
-        make_gateway(Full("first", *[code] * 99), is_last=True).chat(ASK, completion_tokens_left=100)
-    failure = caught.value.failure
-    assert failure.code == "U3008" and "first: said so" in failure.detail and "1 slots" in failure.detail
 
 
 def test_a_request_that_failed_in_a_short_outage_gets_a_second_round() -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.inference.client import OpenAIUpstream, RequestSlots, SdkUpstream, read_retry_after
+from harness.inference.client import OpenAIUpstream, SdkUpstream, read_retry_after
 from harness.inference.reply import read_reply
 from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless, says
 
@@ -155,31 +151,3 @@ def test_when_to_come_back_is_read_in_seconds(after: str, pause_ms: int | None) 
 def test_missing_usage_is_charged_by_what_was_written() -> None:
     reply = read_reply(reply_of({"content": "12345", "reasoning": "678"}))
     assert (reply.prompt_tokens, reply.completion_tokens) == (0, 2)
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from harness.inference.client import RequestSlots
-with RequestSlots(Path(sys.argv[1]), 1, 1_000).held():
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_a_slot_of_a_killed_process_is_free_and_a_held_one_is_waited_for(tmp_path: Path) -> None:
-    slots = RequestSlots(tmp_path, 1, 100)
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with pytest.raises(ArenaError, match=r"U3008.*1 slots.*100 ms"), slots.held():
-            pass
-        holder.send_signal(signal.SIGKILL)
-        holder.wait(10)
-        with slots.held():
-            pass
-
-
-def test_a_folder_that_cannot_be_written_is_ours(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ArenaError, match="V2027"), RequestSlots(tmp_path / "file", 1, 100).held():
-        pass
