@@ -15,6 +15,7 @@ import httpx2
 import msgspec
 
 from arena.chain.port import Verifier
+from arena.exchange.http_peers import ServedRefusal
 from arena.export.files import read_row
 from arena.export.model import LogRow
 from arena.records.inspection import inspect
@@ -31,13 +32,6 @@ SILENCE_S = 60.0  # heartbeats come every 15
 CONNECT_S, ANSWER_S, ANSWER_BYTES_MAX = 10.0, 60.0, 16 << 20  # of an answer that is not rows
 PAUSES = Backoff(first_ms=500, most_ms=30_000)
 TRIES_MAX = 5  # connections in a row without a row, of a client that does not follow
-
-
-class ServedRefusal(msgspec.Struct):
-    """What a client reads of an answer that is an error."""
-
-    code: str
-    message: str = ""
 
 
 class _LogSize(msgspec.Struct, frozen=True):

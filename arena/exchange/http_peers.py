@@ -29,7 +29,9 @@ CONNECTIONS = 512  # 128 validators may each keep some of them waiting
 _REFUSAL_BYTES_MAX = 16 << 10
 
 
-class _PeerRefusal(msgspec.Struct):
+class ServedRefusal(msgspec.Struct):
+    """What a client reads of an answer that is an error."""
+
     code: str
     message: str = ""
 
@@ -109,7 +111,7 @@ async def _refused(peer: Peer, answer: httpx2.Response) -> ArenaError:
     """What an answer other than 200 means."""
     content = await read_whole(answer, _REFUSAL_BYTES_MAX)
     try:
-        refusal = msgspec.json.decode(content, type=_PeerRefusal)
+        refusal = msgspec.json.decode(content, type=ServedRefusal)
     except UNREADABLE_JSON:
         return ArenaError(PEER_AWAY, f"{peer.hotkey}: status {answer.status_code}")
     detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.message[:200]}"
