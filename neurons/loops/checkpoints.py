@@ -222,7 +222,7 @@ class AnchorLoop:
         found = await node.store.checkpoints(after_size=self._anchored.size if self._anchored else 0)
         for checkpoint in found:
             if checkpoint.anchor_block:
-                self._keep(checkpoint, checkpoint.anchor_block)
+                self._keep(checkpoint)
         waiting = [each for each in found if each.size > (self._anchored.size if self._anchored else 0)]
         if not waiting:
             return None
@@ -235,7 +235,7 @@ class AnchorLoop:
                 await self._commit_if_due(waiting[-1])
             return None
         await node.store.put_anchor(anchored.size, note_sha256(anchored.note), final.block)
-        self._keep(anchored, final.block)
+        self._keep(anchored)
         text = f"the log up to record {anchored.size:,} is anchored on chain: block {final.block} is final"
         node.log.info("checkpoint anchored", size=anchored.size, block=final.block, text=text)
         return anchored
@@ -270,9 +270,8 @@ class AnchorLoop:
         else:
             node.log.warning("checkpoint not committed", **facts, seconds=self._retry.pause_ms // 1_000)
 
-    def _keep(self, checkpoint: StoredCheckpoint, block: int) -> None:
+    def _keep(self, checkpoint: StoredCheckpoint) -> None:
         self._anchored = checkpoint
         self._retry = NextTry()
         self._node.metrics.anchor_size.set(checkpoint.size)
-        self._node.metrics.anchor_block.set(block)
         self._node.metrics.anchor_ms.set(checkpoint.signed_ms)

@@ -134,7 +134,6 @@ class OperatorFiles:
         """Ask the others, take what came, also what was published here. Raises ArenaError V2064, V2115, U3030."""
         await self._pull()
         self.facts = await asyncio.to_thread(self._look)
-        self._metrics.release_sequence.set(self.facts.sequence)
         self._metrics.release_files_lacking.set(self.facts.lacking)
         self._metrics.policy_waits.set(bool(self.facts.policy_waits))
         return self.facts

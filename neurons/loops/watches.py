@@ -70,11 +70,9 @@ class ChainWatch:
         metrics = node.metrics
         metrics.chain_block.set(facts.block)
         metrics.chain_finalized_block.set(facts.finalized_block)
-        metrics.chain_grew_ms.set(facts.grew_ms)
         metrics.chain_is_stale.set(facts.is_stale)
         metrics.uid.set(-1 if facts.uid is None else facts.uid)
         metrics.permit.set(facts.has_permit)
-        metrics.stake_rao.set(facts.stake_rao)
         await node.chain.check(node.signer.hotkey)
         return facts
 

@@ -149,7 +149,6 @@ class HeartbeatLoop:
         metrics.weights_status.clear()
         for latest in facts.weights[:1]:
             metrics.weights_status.labels(latest.status).set(1)
-            metrics.weights_block.set(latest.block)
         metrics.records.set(beat.records)
         metrics.heartbeat_ms.set(beat.beat_ms)
         metrics.waiting.set(len(beat.waits))
