@@ -344,11 +344,6 @@ class BatchExplainer:
             return NOTHING
 
 
-def explain_nothing(record: EvaluationRecord, catalogue_sha256: str) -> Explained:
-    """Where no batch is at hand."""
-    return NOTHING
-
-
 def _says_the_same(found: Sequence[Constraint], outcome: OutcomeScore) -> bool:
     """Whether on every axis of every product as many constraints are asked and met as the score counts."""
     asked = Counter((one.slot, one.axis) for one in found)

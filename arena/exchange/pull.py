@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import hashlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -51,7 +51,13 @@ from arena.records.log import SHA256, read_checkpoint
 from arena.records.log import note_sha256 as sha256_of
 from arena.records.port import EVERY_STATE
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission, is_agent_name, is_authentic
+from arena.submissions.model import (
+    SUBMISSION_BYTES_MAX,
+    SignedSubmission,
+    is_agent_name,
+    is_authentic,
+    waiting_row,
+)
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import LOG_UNFIT, PEER_AWAY, PEER_LIED, PEER_REFUSED, RELEASE_OLDER
 from foundation.errors import ArenaError, Failure
@@ -363,14 +369,12 @@ class SourceRelay:
         peers: HttpPeers,
         store: PostgresStore,
         verify_signature: Verifier,
-        deliver: Callable[[SignedSubmission, int], Awaitable[object]],
         *,
         now_ms: Callable[[], int],
         is_commitment_enough: bool = False,
     ) -> None:
-        """`deliver` gets each submission, with its commitment's block, and puts it into the store.
-        `is_commitment_enough`: the policy's, whether a submission may have no signature."""
-        self._peers, self._store, self._verify, self._deliver = peers, store, verify_signature, deliver
+        """`is_commitment_enough`: the policy's, whether a submission may have no signature."""
+        self._peers, self._store, self._verify = peers, store, verify_signature
         self._now_ms, self._places = now_ms, asyncio.Semaphore(FETCHES_AT_ONCE)
         self._is_commitment_enough = is_commitment_enough
         self._here: set[str] = set()  # commitments whose submission is in the store
@@ -380,10 +384,10 @@ class SourceRelay:
     async def fetch(
         self, commitments: Sequence[Commitment], peers: Sequence[Peer]
     ) -> tuple[list[str], list[Complaint]]:
-        """Ask for those of these commitments that are unknown and due, and deliver each as soon as it was found; those
-        delivered, and who answered wrongly. Validators' own are no sources: leave them out.
+        """Ask for those of these commitments that are unknown and due, and store each as soon as it was found, to wait
+        for the gate; those stored, and who answered wrongly. Validators' own are no sources: leave them out.
 
-        Raises ArenaError V2021, and what `deliver` does.
+        Raises ArenaError V2021, V2025.
         """
         now_ms = self._now_ms()
         wanted = {c.sha256: c for c in commitments if SHA256.fullmatch(c.sha256) and not await self._is_here(c)}
@@ -398,7 +402,7 @@ class SourceRelay:
                 asked = self._asked.get(commitment.sha256, NextTry())
                 self._asked[commitment.sha256] = SOURCE_PAUSES.after(asked, now_ms)
             else:
-                await self._deliver(submission, commitment.block)
+                await self._store.put_submission(waiting_row(submission, commitment.block), submission.source)
                 delivered.append(commitment.sha256)
 
         self._turns += 1

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from arena.chain.port import Commitment
-from arena.policy import AdmissionRules, CooldownRules, Policy
+from arena.policy import AdmissionRules, Policy
 from arena.race.draw import QualifyingResult, suite_ends
 from arena.race.evidence import UNIT, held_millionths
 from arena.race.scores import LoggedRecord
@@ -291,7 +291,9 @@ def field_standings(
         for subject, said in words.items()
         if len(said) >= needed and is_possible(subject, slots)
     }
-    too_early, results = _too_early(known, policy.cooldown), _results_by_subject(records, permitted, policy)
+    # what one costs is the lower median of what the validators' words make it cost
+    costs = {one: median_low([cooldown_blocks(word.ended, policy.cooldown) for word in known[one]]) for one in known}
+    too_early, results = refused_by_cooldown(costs), _results_by_subject(records, permitted, policy)
     at_once = more_than_half(min(speakers, asked_count(policy, len(permitted))), floor)
     rows, raced = [], set()
     for subject in sorted(known, key=lambda each: (each.commitment_block, each.commitment_sha256)):
@@ -339,13 +341,6 @@ def _stated_origin(words: Iterable[GateWord]) -> Origin | UnsetType:
     counts = {name: Counter(getattr(one, name) for one in stated) for name in Origin.__struct_fields__}
     most = {name: min(counted, key=lambda each: (-counted[each], each)) for name, counted in counts.items()}
     return Origin(**most)
-
-
-def _too_early(known: Mapping[Subject, Sequence[GateWord]], rules: CooldownRules) -> dict[Subject, int]:
-    """The submissions that came too early after an earlier one of their hotkey, each with the block it had to wait for.
-    What one costs is the lower median of what the validators' words make it cost."""
-    costs = {each: median_low([cooldown_blocks(word.ended, rules) for word in said]) for each, said in known.items()}
-    return refused_by_cooldown(costs)
 
 
 def _results_by_subject(

@@ -160,8 +160,3 @@ def opening_ms(closes_ms: int, policy: Policy) -> int:
     than the settlement. Races without a calendar (`closes_after_ms`) have no embargo: when they are settled."""
     settled_ms = timeline(closes_ms, policy.race).countersign_ms
     return settled_ms if policy.race.closes_after_ms is not None else embargo_ends_ms(settled_ms, policy.embargo)
-
-
-def stated_opening_ms(closes_ms: int, policy: Policy) -> int:
-    """What a release record states of it: 0 where the release itself opens the race."""
-    return 0 if policy.race.closes_after_ms is not None else opening_ms(closes_ms, policy)

@@ -40,7 +40,7 @@ from arena.api.http import (
 )
 from arena.api.reads import HEARTBEAT_S, POLL_S, Number, Tail, ValidatorName, add_reads, add_tail
 from arena.api.rows import called
-from arena.bank.batch import Explain, explain_nothing
+from arena.bank.batch import NOTHING, Explain
 from arena.chain.local import QUESTION_BYTES_MAX, ROUTE, ChainAnswer, ChainQuestion, LocalSubtensor
 from arena.door.service import Door, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
@@ -210,7 +210,7 @@ class TailServer(Server):
         heartbeat_s: float = HEARTBEAT_S,
         suites: Mapping[str, tuple[Problem, ...]] | None = None,
         requests_per_s: float = REQUESTS_PER_S,
-        explain: Explain = explain_nothing,
+        explain: Explain = lambda record, catalogue_sha256: NOTHING,
         is_sn15_served: bool = False,
     ) -> None:
         """`clients` streams run at once; `suites` are the public problems by suite, `now_ms` unix milliseconds;

@@ -71,7 +71,7 @@ from arena.race.machine import (
     stream_of,
     succession,
 )
-from arena.race.schedule import ROLLS, Timeline, stated_opening_ms, timeline, timeline_refusal
+from arena.race.schedule import ROLLS, Timeline, opening_ms, timeline, timeline_refusal
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
 from arena.records.log import note_sha256, read_checkpoint
@@ -421,8 +421,8 @@ class RaceClock:
         return SettlementProposed(settlement=record, words=words)
 
     async def _release(self, state: RaceState) -> BatchReleased:
-        opened = _opened(state)
-        log = self._log_of(state.race_id)
+        opened, log = _opened(state), self._log_of(state.race_id)
+        is_open_at_once = opened.policy.race.closes_after_ms is not None  # by the release itself
         await log.refresh()
         if log.release is None:
             batch = await asyncio.to_thread(self._node.bank.batch, state.race_id)
@@ -432,7 +432,7 @@ class RaceClock:
                 partition_sha256=batch.partition_sha256,
                 problems=batch.released_problems,
                 salt=batch.salt,
-                opens_ms=stated_opening_ms(opened.closes_ms, opened.policy),
+                opens_ms=0 if is_open_at_once else opening_ms(opened.closes_ms, opened.policy),
             )
             await self._node.sequencer.append([record])
         return BatchReleased(batch_sha256=opened.batch.batch_sha256)

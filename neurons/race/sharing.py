@@ -24,7 +24,6 @@ from arena.race.draw import permitted_validators
 from arena.race.machine import RaceState
 from arena.records.log import read_checkpoint
 from arena.store.location import StoreLocation
-from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from neurons.health.status import PeerSeen
@@ -121,13 +120,9 @@ class SharingLoop:
             ports.peers,
             node.store,
             verify,
-            self._take,
             now_ms=node.now_ms,
             is_commitment_enough=node.policy.admission.is_commitment_enough,
         )
-
-    async def _take(self, submission: SignedSubmission, commitment_block: int) -> None:
-        await self._node.store.put_submission(waiting_row(submission, commitment_block), submission.source)
 
     def has_permit(self, hotkey: str) -> bool:
         """Whether a hotkey held a permit when the chain was last asked, and is not ignored here."""

@@ -10,7 +10,8 @@ import pytest
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment
 from arena.exchange.pull import SourceRelay, require_committed
-from arena.submissions.model import SignedSubmission, make_submission
+from arena.records.port import EVERY_STATE
+from arena.submissions.model import make_submission, signed_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import Case
 from tests.keys import generate_signer
@@ -28,12 +29,7 @@ class Relaying(Case):
     """A reader that relays what the two others have."""
 
     def relaying(self, **options) -> SourceRelay:
-        self.taken: list[tuple[SignedSubmission, int]] = []
-        return SourceRelay(self.ask, self.reader.store, verify, self.take, now_ms=lambda: 1_000_000, **options)
-
-    async def take(self, submission: SignedSubmission, block: int) -> None:
-        self.taken.append((submission, block))
-        await self.reader.hold_source(submission)
+        return SourceRelay(self.ask, self.reader.store, verify, now_ms=lambda: 1_000_000, **options)
 
 
 @pytest.fixture
@@ -46,7 +42,8 @@ async def test_a_source_committed_on_chain_reaches_who_lacks_it(relaying: Relayi
     relay = relaying.relaying()
     for delivered in ([SUBMISSION.commitment_sha256], []):
         assert await relay.fetch([commitment()], relaying.peers[:2]) == (delivered, [])
-    assert relaying.taken == [(SUBMISSION, commitment().block)]
+    (row,) = await relaying.reader.store.submissions(EVERY_STATE)
+    assert signed_submission(row, SOURCE) == SUBMISSION and row.subject.commitment_block == commitment().block
 
 
 async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commitment(relaying: Relaying) -> None:
