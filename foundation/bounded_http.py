@@ -143,19 +143,17 @@ class BoundedClient(httpx2.Client):
         connect_s: float,
         base_url: str = "",
         headers: Mapping[bytes, bytes] | None = None,
-        trust_env: bool = True,
         redirects: int = 0,
         connections: int | None = 100,
     ) -> None:
-        """`silence_s` without a byte end a request, `redirects` are followed; `trust_env`: through the environment's
-        proxies. Raises httpx2.InvalidURL."""
+        """`silence_s` without a byte end a request, `redirects` are followed. Proxies are the environment's. Raises
+        httpx2.InvalidURL."""
         self._bounds = _Bounds()
         super().__init__(
             base_url=base_url,
             headers={**(headers or {}), b"accept-encoding": b"identity"},
             timeout=httpx2.Timeout(silence_s, connect=connect_s),
-            transport=_BoundedTransport(self._bounds, trust_env=trust_env, connections=connections),
-            trust_env=trust_env,
+            transport=_BoundedTransport(self._bounds, connections=connections),
             follow_redirects=redirects > 0,
             max_redirects=max(redirects, 1),
         )
@@ -181,11 +179,11 @@ class BoundedClient(httpx2.Client):
 class _BoundedTransport(httpx2.BaseTransport):
     """Connections over a network backend of ours: httpx2 bounds each wait alone, and a header may take many."""
 
-    def __init__(self, bounds: _Bounds, *, trust_env: bool, connections: int | None) -> None:
+    def __init__(self, bounds: _Bounds, *, connections: int | None) -> None:
         self._bounds = bounds
-        proxies = urllib.request.getproxies() if trust_env else {}
+        proxies = urllib.request.getproxies()
         self._proxies = {kind: address for kind, address in proxies.items() if kind in ("http", "https", "all")}
-        tls = httpx2.create_ssl_context(trust_env=trust_env)
+        tls = httpx2.create_ssl_context()
         self._pools = {  # by proxy; "": without one
             proxy: httpcore2.ConnectionPool(
                 tls,

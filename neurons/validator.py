@@ -35,7 +35,7 @@ from foundation.backoff import NextTry
 from foundation.codes import HOTKEY_IN_USE, NO_ENDPOINT
 from foundation.errors import ArenaError, Failure
 from neurons.health.metrics import Metrics
-from neurons.health.status import note_ending
+from neurons.health.status import Ending, NodeFile, read_node_file, write_node_file
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from neurons.loops.node import Node
 from neurons.loops.run_loop import PAUSES, SPREAD, StopSignal, Turning, run_loop
@@ -119,7 +119,8 @@ def _mends_itself(error: ArenaError, settings: Settings, *, has_lived: bool, wai
 def _note(settings: Settings, failure: Failure | None, since_ms: int = 0) -> None:
     if settings.state_dir.is_dir() and (failure is None or failure.code != HOTKEY_IN_USE):  # its file then
         with contextlib.suppress(OSError):  # a full disk
-            note_ending(settings.state_dir, failure, unix_ms(), since_ms)
+            ending = Ending(at_ms=unix_ms(), failure=failure, since_ms=since_ms)
+            write_node_file(settings.state_dir, NodeFile(beat=read_node_file(settings.state_dir).beat, ending=ending))
 
 
 class Supervisor:

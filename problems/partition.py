@@ -136,11 +136,9 @@ def freeze(
     )
 
 
-def touched_pools(
-    problem: Problem, partition: OpenPartition, classes: ProductClasses = NO_CATALOGUE
-) -> tuple[Pool, ...]:
+def touched_pools(problem: Problem, partition: OpenPartition) -> tuple[Pool, ...]:
     """The pools that hold the problem or one of its answers' classes, in the order of `POOLS`."""
-    marks = {_problem_mark(problem.problem_id), *answer_marks(problem, classes)}
+    marks = {_problem_mark(problem.problem_id), *answer_marks(problem)}
     return _in_order(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
 
 

@@ -43,7 +43,7 @@ from arena.api.rows import (
     trajectory_rows,
     validator_rows,
 )
-from arena.exchange.routes import RowStream, StreamPlaces
+from arena.exchange.routes import Places, RowStream
 from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_in, releases_of, signed_content
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
@@ -89,7 +89,7 @@ class Tail:
         self.closing = asyncio.Event()  # set: every stream ends after the page it is at
         self._poll_s = poll_s
         self._heartbeat_s = heartbeat_s
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._releases: dict[str, _Releases] = {}  # by log
         self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
 
@@ -144,14 +144,6 @@ class Tail:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.closing.wait(), self._poll_s)
 
-    async def require_released(self, validator: str, race_id: str) -> None:
-        """Raises ArenaError V2082 unless the race's release is in the log and its embargo over; V2021."""
-        release = (await self.releases(validator)).get(race_id)
-        if release is None:
-            raise ArenaError("V2082", f"race {race_id} has no release in the log of {validator}")
-        if released_moment(release, self._now_ms()) != "published":
-            raise ArenaError("V2082", f"race {race_id} is under embargo until {opening_text(release.opens_ms)}")
-
     async def _names(self) -> list[str]:
         names = await self.store.validators()
         return names or [name for name in [self.store.validator] if name]  # a log without a record yet
@@ -170,7 +162,7 @@ class Tail:
             return []
         asked = ExportRequest(validator=validator, pools=pools)
         released = await self.releases(validator)
-        embargoed = embargoed_races(released, self._now_ms())
+        embargoed = embargoed_races(released, self.now_ms())
         start = Cursor(validator=validator, after_seq=records[0].seq - 1)
         selection = Selection(asked, releases_of(released), start, embargoed)
         async with self._assembling:
@@ -204,7 +196,7 @@ Pools = Annotated[
 ]
 
 
-def add_tail(app: FastAPI, tail: Tail, places: StreamPlaces) -> None:
+def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
     """Add the routes of logs. `places` bounds how many streams run at once."""
     router = APIRouter(dependencies=[Depends(require_known)])
     responses: dict[int | str, dict[str, Any]] = {
@@ -244,7 +236,10 @@ def add_tail(app: FastAPI, tail: Tail, places: StreamPlaces) -> None:
     ) -> Response:
         """The rows of one released race, in log order: how a follower gets whole what it got as stubs."""
         name = await tail.require_log(validator)
-        await tail.require_released(name, race)
+        if (release := (await tail.releases(name)).get(race)) is None:
+            raise ArenaError("V2082", f"race {race} has no release in the log of {name}")
+        if released_moment(release, tail.now_ms()) != "published":
+            raise ArenaError("V2082", f"race {race} is under embargo until {opening_text(release.opens_ms)}")
         pools = tuple(dict.fromkeys(pool))
         rows = tail.rows(name, pools, after=after, limit=limit, race_id=race)
         return RowStream(rows, places, request.client.host if request.client else "")

@@ -38,6 +38,7 @@ Vectors = npt.NDArray[np.float32]  # one row per text
 
 _DETAIL_CHARS = 200
 _VECTOR_BYTES = 1 << 20  # of one text's vector as JSON
+_BATCH, _ATTEMPTS, _TIMEOUT_MS = 64, 4, 60_000  # texts of one request, its tries, and how long each may take
 _PAUSES = Backoff(first_ms=500, most_ms=60_000)
 
 
@@ -59,19 +60,16 @@ class EmbeddingsEndpoint:
         model: str,
         *,
         api_key: str = "",
-        timeout_ms: int = 60_000,
-        attempts: int = 4,
-        batch: int = 64,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`batch` texts go into one request. `sleep` takes seconds."""
+        """`sleep` takes seconds."""
         self.name = model  # a release carries it, and cached vectors are kept under it
-        self._attempts, self._batch, self._sleep = attempts, batch, sleep
-        self._client = SdkUpstream("titles", base_url, api_key, timeout_ms)
+        self._sleep = sleep
+        self._client = SdkUpstream("titles", base_url, api_key, _TIMEOUT_MS)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A row of length 1 per text. Raises ArenaError U3001 (refused), U3002, U3003 (unreadable) or U3004."""
-        parts = [self._request(texts[start : start + self._batch]) for start in range(0, len(texts), self._batch)]
+        parts = [self._request(texts[start : start + _BATCH]) for start in range(0, len(texts), _BATCH)]
         if len({part.shape[1] for part in parts}) > 1:
             raise ArenaError("U3003", f"{self.name} changes the length of its vectors")
         return np.concatenate(parts) if parts else np.empty((0, 0), dtype=np.float32)
@@ -89,7 +87,7 @@ class EmbeddingsEndpoint:
             return _unit_rows(self._client.ask(ask, bytes_max=len(texts) * _VECTOR_BYTES), len(texts))
 
         try:
-            return retried(once, self._attempts, _pause_ms, self._sleep)
+            return retried(once, _ATTEMPTS, _pause_ms, self._sleep)
         except ArenaError as error:
             if error.failure.code != BAD_REQUEST:
                 raise

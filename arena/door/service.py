@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -28,7 +26,7 @@ from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
 from arena.door.form import PARTS, Parser, SubmissionForm, read_form
 from arena.exchange.peer_service import ShareRules, Shares
-from arena.exchange.routes import signed_target
+from arena.exchange.routes import Places, signed_target
 from arena.gate.rules import RULES, Finding
 from arena.policy import Policy
 from arena.race.admission import hold_ends
@@ -51,7 +49,6 @@ from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
 from foundation.codes import PEER_LACKS
 from foundation.errors import ArenaError, Failure
-from harness.catalogue.server import network_of
 from judge.verdict import Verdict
 from problems.model import POOLS, OutcomeScore
 
@@ -448,7 +445,7 @@ class Door:
         self._reads_port = reads_port
         self.addresses = Shares(self.rules.address, time.monotonic)  # the servers' to ask, before a request gets here
         self._hotkeys = Shares(self.rules.hotkey, time.monotonic)
-        self._bodies: Counter[str] = Counter()  # being read, by network
+        self._bodies = Places(self.rules.bodies, self.rules.bodies_per_network, "bodies")
 
     async def state(self) -> DoorState:
         """What anybody may know."""
@@ -475,7 +472,9 @@ class Door:
         except ArenaError:
             await discard_body(request)
             raise
-        with self._place(network_of(request.client.host) if request.client else ""):
+        address = request.client.host if request.client else ""
+        self._bodies.require(address)
+        with self._bodies.taken(address):
             most = self.desk.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
             body = await read_body(request, most, self.rules.body_s)
         hotkey, nonce = check.signed(headers, request.method, signed_target(request), body)
@@ -485,17 +484,6 @@ class Door:
             raise ArenaError("V2110", "this request was made before, or too many were made at once")
         self._hotkeys.spend_request(hotkey)
         return hotkey, body, known
-
-    @contextmanager
-    def _place(self, network: str) -> Iterator[None]:
-        if self._bodies.total() >= self.rules.bodies or self._bodies[network] >= self.rules.bodies_per_network:
-            raise ArenaError("V2112", "too many bodies are being sent at once")
-        self._bodies[network] += 1
-        try:
-            yield
-        finally:
-            self._bodies[network] -= 1
-            self._bodies += Counter()  # forgets who sends nothing
 
 
 def make_door_app(door: Door) -> FastAPI:

@@ -103,20 +103,19 @@ async def _pieces(rows: AsyncGenerator[LogRow]) -> AsyncGenerator[bytes]:
         yield bytes(waiting)
 
 
-class StreamPlaces:
-    """How many streams may run at once: of all clients, and of one IPv4 address or IPv6 /64."""
+class Places:
+    """How many streams, or bodies, may run at once: of all clients, and of one IPv4 address or IPv6 /64."""
 
-    def __init__(self, total: int) -> None:
-        """One network has half of them at most: it can't shut out all others."""
-        self._total, self._of_one = total, max(1, total // 2)
+    def __init__(self, total: int, of_one: int, what: str = "streams") -> None:
+        self._total, self._of_one, self._what = total, of_one, what
         self._taken: Counter[str] = Counter()
 
     def require(self, address: str) -> None:
         """Raises ArenaError V2112 where no place is left for an address."""
         if self._taken[network_of(address)] >= self._of_one:
-            raise ArenaError("V2112", f"{self._of_one} streams to your address run now")
+            raise ArenaError("V2112", f"{self._of_one} {self._what} to your address run now")
         if self._taken.total() >= self._total:
-            raise ArenaError("V2112", f"{self._total} streams run now")
+            raise ArenaError("V2112", f"{self._total} {self._what} run now")
 
     @contextmanager
     def taken(self, address: str) -> Iterator[None]:
@@ -127,13 +126,13 @@ class StreamPlaces:
             yield
         finally:
             self._taken[network] -= 1
-            self._taken += Counter()  # networks without a stream are forgotten
+            self._taken += Counter()  # networks without one are forgotten
 
 
 class RowStream(StreamingResponse):
     """Lines from an iterator of pieces, which is closed when it ended or the client left."""
 
-    def __init__(self, pieces: AsyncGenerator[bytes], places: StreamPlaces | None = None, address: str = "") -> None:
+    def __init__(self, pieces: AsyncGenerator[bytes], places: Places | None = None, address: str = "") -> None:
         """`places`: how many may run at once, `address` whose this is. Raises ArenaError V2112 where none is left."""
         if places is not None:
             places.require(address)

@@ -175,12 +175,6 @@ def is_sole(state: RaceState, validator: str) -> bool:
     return state.read("closing") is not None and not frozenset(validators_of(state)) - {validator}
 
 
-def evaluators(state: RaceState, validator: str) -> tuple[str, ...]:
-    """Who evaluates a race past its close: its validators, or `validator` alone where the policy says so."""
-    is_own = state.opened is not None and state.opened.policy.admission.rule == "own"
-    return (validator,) if is_own else validators_of(state)
-
-
 def validators_of(state: RaceState) -> tuple[str, ...]:
     """The race's validators as the closing block says; empty while that was not read."""
     closing = state.read("closing")

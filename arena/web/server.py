@@ -44,7 +44,7 @@ from arena.bank.batch import NOTHING, Explain
 from arena.chain.local import QUESTION_BYTES_MAX, ROUTE, ChainAnswer, ChainQuestion, LocalSubtensor
 from arena.door.service import Door, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
-from arena.exchange.routes import Exchange, StreamPlaces, add_exchange
+from arena.exchange.routes import Exchange, Places, add_exchange
 from arena.race.evidence import evidence_text
 from arena.records.proof import encode_proof
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_sn15_app, sn15_refusal
@@ -222,7 +222,7 @@ class TailServer(Server):
         rules = ShareRules(requests_per_s=requests_per_s, requests_burst=int(2 * requests_per_s))
         app = make_app("agent-arena public reads and live tail")
         add_refusals(app, page=refusal_page)
-        add_tail(app, self.tail, StreamPlaces(clients))
+        add_tail(app, self.tail, Places(clients, max(1, clients // 2)))  # nobody shuts out all others
         add_reads(app, self.board, self.tail)
         add_pages(app, self.board, self.tail, explain)
         if is_sn15_served:

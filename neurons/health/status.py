@@ -158,12 +158,6 @@ def read_node_file(state_dir: Path) -> NodeFile:
         return NodeFile()
 
 
-def note_ending(state_dir: Path, failure: Failure | None, now_ms: int, since_ms: int = 0) -> None:
-    """Keep how the node ended beside its last heartbeat. Raises OSError when the folder can't be written."""
-    beat = read_node_file(state_dir).beat
-    write_node_file(state_dir, NodeFile(beat=beat, ending=Ending(at_ms=now_ms, failure=failure, since_ms=since_ms)))
-
-
 SILENT_MS = 180_000  # of many heartbeats
 OVERDUE_MS, WAITING_LONG_MS, STARTING_MS = 3_600_000, 1_800_000, 60_000
 CLOCK_AHEAD_MS, CLOCK_BEHIND_MS = 60_000, 10_000  # a new block is seen late, and never early

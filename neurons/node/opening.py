@@ -16,7 +16,7 @@ import secrets
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import structlog
 
@@ -72,9 +72,6 @@ from problems.suites import shipped_answers
 from problems.synthesis import ProblemMaker
 from problems.title_index import TitleIndex
 
-if TYPE_CHECKING:
-    from arena.web.server import ChainServer
-
 BODIES_LOOKED_FOR = 16
 
 
@@ -117,7 +114,12 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         serving = open_serving(settings, location, policy, suite, stack)
-        host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
+        host, local_chain = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0), None
+        if settings.local_chain_port and isinstance(chain, LocalSubtensor):
+            from arena.web.server import ChainServer  # few nodes serve a chain; the servers of pages come with it
+
+            listener = stack.enter_context(listen(settings.public_host, settings.local_chain_port))
+            local_chain = ChainServer(chain, listener)
         yield Node(
             policy=policy,
             signer=signer,
@@ -144,7 +146,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,
-            local_chain=open_local_chain(settings, chain, stack),
+            local_chain=local_chain,
             sharing=sharing,
             upstreams=upstreams,
             judge=judge,
@@ -338,18 +340,6 @@ def open_serving(
         log_level=settings.log_level,
     )
     return Serving(setup, reads, door, structlog.get_logger())
-
-
-def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.AsyncExitStack) -> ChainServer | None:
-    """Where other machines reach the chain of the local network, where the settings name a port; not yet serving.
-
-    Raises ArenaError V2014.
-    """
-    if not settings.local_chain_port or not isinstance(chain, LocalSubtensor):
-        return None
-    from arena.web.server import ChainServer  # few nodes serve a chain; the servers of pages come with it
-
-    return ChainServer(chain, stack.enter_context(listen(settings.public_host, settings.local_chain_port)))
 
 
 def open_bodies(settings: Settings) -> BodyObjects | None:

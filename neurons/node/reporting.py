@@ -190,28 +190,23 @@ async def read_store(store: PostgresStore, now_ms: int) -> StoreFacts:
     found = await store.checkpoints(after_size=max(0, head.seq - _RECENT))
     if not any(checkpoint.anchor_block for checkpoint in found):
         found = await store.checkpoints(after_size=0)
+    race, state = None, await newest_race(store)
+    if state is not None:
+        race = RaceFacts(
+            race_id=state.race_id,
+            stage=state.stage,
+            deadline=next_deadline(state, store.validator, now_ms),
+            open_items=await store.open_items(state.race_id, "race"),
+        )
     return StoreFacts(
         hotkey=store.validator,
         records=head.seq,
         checkpoint=found[-1] if found else None,
         anchor=next((checkpoint for checkpoint in reversed(found) if checkpoint.anchor_block), None),
-        race=await read_race(store, now_ms),
+        race=race,
         open_qualifying=await store.open_items(QUALIFYING, "qualifying"),
         weights=tuple(await store.weights_results(WEIGHTS_SHOWN)),
         size=await store.size(),
-    )
-
-
-async def read_race(store: PostgresStore, now_ms: int) -> RaceFacts | None:
-    """The newest race that was opened; None before the first. Raises as `read_store`."""
-    state = await newest_race(store)
-    if state is None:
-        return None
-    return RaceFacts(
-        race_id=state.race_id,
-        stage=state.stage,
-        deadline=next_deadline(state, store.validator, now_ms),
-        open_items=await store.open_items(state.race_id, "race"),
     )
 
 

@@ -27,11 +27,11 @@ from arena.race.agreement import (
     Pair,
     RevealGate,
     compare_words,
-    evaluators,
     explain_end,
     is_anchoring,
     is_sole,
     reveal_gate,
+    validators_of,
 )
 from arena.race.decider import decide, race_items
 from arena.race.evidence import evidence_before
@@ -384,7 +384,9 @@ class RaceClock:
         assert closing is not None and state.closed is not None, "logs are counted after the closing block was read"
         closing_block = state.closed.closing_block
         _, records = await self.peers.counted(effect.logs, "field", state)
-        validators, slots = evaluators(state, self._node.signer.hotkey), closing.commitments
+        validators, slots = validators_of(state), closing.commitments
+        if policy.admission.rule == "own":
+            validators = (self._node.signer.hotkey,)
         rows = field_standings(records, validators, slots, closing_block, self._suite, policy)
         found = [row.candidate for row in rows if row.candidate is not None]
         if before.incumbent is not None:  # the agent at the top races whether it qualified or not
