@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -26,19 +25,7 @@ from problems.model import Problem
 DAY_MS = 86_400_000
 HORIZON_RACES = 400  # how far ahead a stock is measured
 SUFFIX = ".sealed.json"
-
-
-class Maker(Protocol):
-    """Makes batches where the bank holds none."""
-
-    def prepare(self) -> None:
-        """Do once what takes long, before a race's close is set. Raises ArenaError for an unreadable catalogue."""
-        ...
-
-    def make(self, race_id: str, round_number: int, earlier: frozenset[str]) -> SealedFile:
-        """The batch of a race, sealed to that round. `earlier` are the product ids that answered before. Raises
-        ArenaError P4011 when the catalogue has no more."""
-        ...
+Make = Callable[[str, int, frozenset[str]], SealedFile]  # for a race, of a round, without these product ids
 
 
 class StockLevel(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,23 +55,20 @@ class Bank:
         beacon: Beacon,
         *,
         is_real: bool = False,
-        maker: Maker | None = None,
+        make: Make | None = None,
+        prepare: Callable[[], object] = lambda: None,
     ) -> None:
         """`bank_hotkey` is the key that signs this subnet's batches; `timelock` goes with `beacon`. With `is_real` a
-        batch that was sealed without a partition manifest serves no race, nor one without its accepted titles. `maker`
-        makes the batch of a round that has none; a real network's bank has none."""
+        batch that was sealed without a partition manifest serves no race, nor one without its accepted titles. `make`
+        makes the batch of a round that has none, P4011 when the catalogue has no more; a real network's bank has none.
+        `prepare` does once what it takes long for, before a race's close is set."""
         self._folder = folder
         self._bank_hotkey = bank_hotkey
         self._verify = verify
         self._timelock = timelock
         self._beacon = beacon
         self._is_real = is_real
-        self._maker = maker
-
-    def prepare(self) -> None:
-        """Make ready what `seal_for` would otherwise wait for. Raises as `Maker.prepare` does."""
-        if self._maker is not None:
-            self._maker.prepare()
+        self._make, self.prepare = make, prepare
 
     def seal_for(self, race_id: str, problems_min: int, *, round_number: int) -> BatchNotice:
         """The notice of the batch that opens with that round, the first after the race's close; made where there is
@@ -95,10 +79,10 @@ class Bank:
         when one of its ids stood in an earlier race's batch; P4011 when no more problems can be made; V2064 when the
         folder can't be written.
         """
-        if self._maker is not None and not any(label.round == round_number for _, label in self._labels()):
+        if self._make is not None and not any(label.round == round_number for _, label in self._labels()):
             problems = (problem for earlier in self._earlier() for problem in earlier.problems)
             answers = frozenset(reward.product_id for problem in problems for reward in problem.rewards)
-            made = self._maker.make(race_id, round_number, answers)
+            made = self._make(race_id, round_number, answers)
             self._write(self._folder / f"{made.notice.race_id}{SUFFIX}", lambda path: write_sealed(path, made))
         notice = self._file_for(round_number).notice
         named = f"{notice.race_id} of {notice.signer}"
@@ -154,7 +138,7 @@ class Bank:
         return StockLevel(
             races=races,
             lasts_ms=max(0, until_ms - now_ms) if races else 0,
-            is_made_here=self._maker is not None,
+            is_made_here=self._make is not None,
         )
 
     def _file_for(self, round_number: int) -> SealedFile:

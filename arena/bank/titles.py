@@ -132,43 +132,38 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
     uncertain: int  # pairs less than 0.01 away from the threshold, on either side
 
 
-class VectorFolder:
-    """Vectors of finished pieces, one file each, named by embedder and texts. An unreadable file is made again."""
-
-    def __init__(self, folder: Path) -> None:
-        """Raises ArenaError V2064 when the folder can't be made."""
-        self._folder = folder
-        with coded(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def vectors(self, texts: Sequence[str], embedder: EmbeddingsEndpoint) -> Vectors:
-        """The vectors of a piece, from its file or else from the embedder. Raises ArenaError V2064, U3001 to U3004."""
-        digest = hashlib.sha256("\0".join((embedder.name, *texts)).encode(errors="surrogatepass")).hexdigest()
-        path = self._folder / f"{digest}.npy"
-        with contextlib.suppress(OSError, ValueError, EOFError):
-            kept: Vectors = np.load(path, allow_pickle=False)
-            if kept.ndim == 2 and len(kept) == len(texts) and kept.dtype == np.float32:
-                return kept
-        made = embedder.embed(texts)
-        with coded(path), replacing(path) as stream:
+def _kept_vectors(folder: Path, texts: Sequence[str], embedder: EmbeddingsEndpoint) -> Vectors:
+    """The vectors of a piece, from its file, which is named by embedder and texts, or else from the embedder; an
+    unreadable file is made again. Raises ArenaError V2064, U3001 to U3004."""
+    digest = hashlib.sha256("\0".join((embedder.name, *texts)).encode(errors="surrogatepass")).hexdigest()
+    path = folder / f"{digest}.npy"
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        kept: Vectors = np.load(path, allow_pickle=False)
+        if kept.ndim == 2 and len(kept) == len(texts) and kept.dtype == np.float32:
+            return kept
+    made = embedder.embed(texts)
+    with coded(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as stream:
             np.save(stream, made, allow_pickle=False)
-        return made
+    return made
 
 
 def build_release(
     problems: Iterable[Problem],
     products: Iterable[Product],
     embedder: EmbeddingsEndpoint,
-    folder: VectorFolder,
+    folder: Path,
     *,
     name: str,
     on_progress: PhaseProgress = lambda done, total: None,
 ) -> tuple[AcceptedTitles, ReleaseReport]:
     """The release of these problems' titles over a catalogue, and its report.
 
-    `name` is what outcomes carry; `on_progress` gets catalogue titles done, and all of them. Repeat the call after
-    an interruption: finished pieces are not embedded again. Raises ArenaError U3001 to U3004 when the endpoint fails,
-    V2064 when the folder can't be written, P4001 for a name without the embedder's in it.
+    `name` is what outcomes carry; `on_progress` gets catalogue titles done, and all of them. Vectors are kept in
+    `folder`: repeat the call after an interruption, and finished pieces are not embedded again. Raises ArenaError U3001
+    to U3004 when the endpoint fails, V2064 when the folder can't be written, P4001 for a name without the embedder's in
+    it.
     """
     if embedder.name not in name:
         raise ArenaError("P4001", f"{name!r} does not name its model {embedder.name!r}")
@@ -183,7 +178,7 @@ def build_release(
         ids_of.setdefault(product.title, []).append(product.product_id)
     titles = sorted(ids_of)
     reward_vectors = [
-        folder.vectors(rewards[start : start + _PIECE], embedder) for start in range(0, len(rewards), _PIECE)
+        _kept_vectors(folder, rewards[start : start + _PIECE], embedder) for start in range(0, len(rewards), _PIECE)
     ]
     low, threshold, high = (
         np.float32(edge) / np.float32(10_000)
@@ -192,7 +187,7 @@ def build_release(
     uncertain = 0
     for start in range(0, len(titles), _PIECE):
         piece = titles[start : start + _PIECE]
-        for first, cosines in _cosines(reward_vectors, folder.vectors(piece, embedder)):
+        for first, cosines in _cosines(reward_vectors, _kept_vectors(folder, piece, embedder)):
             for row, column in np.argwhere(cosines >= low):
                 ids, cosine = ids_of[piece[int(column)]], cosines[row, column]
                 uncertain += len(ids) if cosine < high else 0

@@ -169,7 +169,7 @@ class Scopes:
             case ast.Name(ctx=ast.Store() | ast.Del(), id=name):
                 self._add(name, scope, node)
             case ast.arg(arg=name):
-                self._add(name, self._owner(node), node)
+                self._add(name, self.parents[self.parents[node]], node)  # of the function whose parameter it is
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 self._add(name, scope, node)
             case ast.ClassDef(name=name):
@@ -203,9 +203,3 @@ class Scopes:
         """The functions in whose bodies a node stands, from the inside."""
         while (node := self.function(node)) is not self.module:
             yield node
-
-    def _owner(self, node: ast.AST) -> ast.AST:
-        """The function whose parameter this is."""
-        while not isinstance(node, FUNCTIONS):
-            node = self.parents[node]
-        return node

@@ -303,12 +303,6 @@ def encode_event(event: Event) -> str:
     return msgspec.json.encode(event).decode()
 
 
-def decode_event(text: str) -> Event:
-    """The event in a stored text. Raises msgspec.ValidationError or msgspec.DecodeError for anything else."""
-    event: Event = _DECODER.decode(text)
-    return event
-
-
 RaceStage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]
 
 
@@ -409,7 +403,7 @@ def replay(race_id: str, texts: Iterable[str]) -> RaceState:
     text that is not an event."""
     state = RaceState(race_id=race_id)
     for text in texts:
-        state = apply(state, decode_event(text))
+        state = apply(state, _DECODER.decode(text))
     return state
 
 

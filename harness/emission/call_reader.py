@@ -59,8 +59,10 @@ class CallReader:
 
     def emitted(self, content: str, native: tuple[EmittedCall, ...]) -> tuple[EmittedCall, ...]:
         """The calls of a completion: the native ones, then those written as `<tool_call>` text outside its thinking."""
-        written = []
-        for tagged in _TAGGED.findall(_without_thinking(content)):
+        written, end = [], content.rfind("</think>") + len("</think>")
+        # What follows the last end has no thoughts, and is not searched for one.
+        said = _THOUGHT.sub("", content[:end]) + content[end:] if end >= len("</think>") else content
+        for tagged in _TAGGED.findall(said):
             values = _values(_FENCE.sub("", tagged).strip())
             for item in chain.from_iterable(value if isinstance(value, list) else [value] for value in values):
                 with suppress(UnicodeEncodeError):  # JSON can escape half a character, which no record can hold
@@ -166,12 +168,6 @@ def _as_call(value: object) -> tuple[str, str] | None:
                 return None
             return name, arguments if isinstance(arguments, str) else json.dumps(arguments)
     return None
-
-
-def _without_thinking(content: str) -> str:
-    """The content less its closed thoughts. What follows the last end has none, and is not searched for one."""
-    end = content.rfind("</think>") + len("</think>")
-    return _THOUGHT.sub("", content[:end]) + content[end:] if end >= len("</think>") else content
 
 
 def _is_flat(value: object) -> bool:

@@ -246,7 +246,7 @@ def titles(
     their answers, stays with you (mode 0600), and goes into the batches themselves (`arena problems seal --titles`).
     Says how many pairs lie within 0.01 of the threshold of 0.70: the verdicts that are least certain.
     """
-    from arena.bank.titles import EmbeddingsEndpoint, VectorFolder, build_lexical, build_release
+    from arena.bank.titles import EmbeddingsEndpoint, build_lexical, build_release
     from problems.title_index import TitleIndex
 
     refuse_existing(out)
@@ -258,7 +258,7 @@ def titles(
                 problems,
                 products,
                 endpoint,
-                VectorFolder(vectors or out.parent / "vectors"),
+                vectors or out.parent / "vectors",
                 name=f"{model}@{name}",
                 on_progress=functools.partial(progress, "embed"),
             )

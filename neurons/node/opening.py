@@ -223,13 +223,14 @@ def open_bank(
     can only be looked at.
     """
     is_real, own = not is_local(settings.network), signer.hotkey if signer else ""
-    maker = None
-    if not is_real and not settings.bank_hotkey:
-        public = shipped_answers().union(reward.product_id for problem in suite for reward in problem.rewards)
-        size = policy.race.batch_problems
-        maker = Replenisher(lambda: catalogue_products(settings), public, size, timelock, signer)
     bank_hotkey, folder = settings.bank_hotkey or own, settings.state_dir / "bank"
-    return Bank(folder, bank_hotkey, verify, timelock, beacon, is_real=is_real, maker=maker)
+    open_it = functools.partial(Bank, folder, bank_hotkey, verify, timelock, beacon, is_real=is_real)
+    if is_real or settings.bank_hotkey:
+        return open_it()
+    public = shipped_answers().union(reward.product_id for problem in suite for reward in problem.rewards)
+    size = policy.race.batch_problems
+    maker = Replenisher(lambda: catalogue_products(settings), public, size, timelock, signer)
+    return open_it(make=maker.make, prepare=maker.prepare)
 
 
 def require_settings(settings: Settings) -> Signer:

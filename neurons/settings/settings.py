@@ -44,11 +44,6 @@ WORKERS_MAX = 1_024
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
 
 
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _endpoints_of(tables: object) -> tuple[Endpoint, ...]:
     try:
         return msgspec.convert(tables, tuple[Endpoint, ...])
@@ -114,7 +109,7 @@ class Settings(BaseSettings):
     bank_hotkey: str = ""
     """the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents qualify on;
     empty: the operator's whose release brings them, else this node's own"""
-    workers: int = Field(default_factory=usable_cores, ge=1, le=WORKERS_MAX)
+    workers: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=WORKERS_MAX)
     """episodes at once, more than cores where agents wait; fewer where memory does not hold them"""
     sandbox: Literal["auto", "bubblewrap", "landlock", "reference-agents-only"] = "auto"
     """jail for agents; auto: the best level that holds here"""

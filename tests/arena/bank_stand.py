@@ -47,9 +47,6 @@ class SeededMaker:
     def __init__(self, catalogue: Sequence[Product], first: int = 1) -> None:
         self._catalogue, self._first = catalogue, first
 
-    def prepare(self) -> None:
-        """There is nothing to prepare."""
-
     def make(self, race_id: str, round_number: int, earlier: frozenset[str]) -> SealedFile:
         """The race's batch."""
         number = int(race_id.removeprefix("race-")) - self._first
@@ -58,4 +55,4 @@ class SeededMaker:
 
 def open_bank(folder: Path, beacon: LocalBeacon, maker: SeededMaker | None = None) -> Bank:
     """A local bank of the operator's batches."""
-    return Bank(folder, OPERATOR.hotkey, verify, TIMELOCK, beacon, maker=maker)
+    return Bank(folder, OPERATOR.hotkey, verify, TIMELOCK, beacon, make=maker.make if maker else None)

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from arena.bank.titles import VectorFolder, Vectors, build_release
+from arena.bank.titles import Vectors, build_release
 from foundation.errors import ArenaError
 from problems.model import BUCKETS, Problem, Product
 from problems.synthesis import synthesize
@@ -142,7 +142,7 @@ class Counting:
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory):
-    folder = VectorFolder(tmp_path_factory.mktemp("vectors"))
+    folder = tmp_path_factory.mktemp("vectors")
     return build_release(_problems(), _products(), HashedWords(), folder, name=NAME)
 
 
@@ -159,7 +159,7 @@ def test_a_product_passes_exactly_when_its_cosine_reaches_the_threshold(release)
 
 
 def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):
-    folder, embedder = VectorFolder(tmp_path), Counting()
+    folder, embedder = tmp_path, Counting()
     with pytest.raises(ArenaError, match="U3002"):
         build_release(_problems(), _products(), Counting(calls_max=2), folder, name=NAME)
     assert build_release(_problems(), _products(), embedder, folder, name=NAME) == release
