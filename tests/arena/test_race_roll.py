@@ -208,7 +208,6 @@ def test_the_next_race_is_counted_by_a_validator_alone_and_by_the_calendar_among
     assert coming_race((), now_ms, PAPER) == (f"race-{days:06}", at("2026-08-03T12:00"))
 
 
-STANDING_IN = ("val-a", "val-b", "val-c", "val-d", "val-e")
 RULES = policy(validators_per_problem=3, results_required=2, stand_in_ms=10)
 FIELD = tuple(candidate(name) for name in "abcdef")
 BATCH, SEED = batch(), digest("seed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from typing import get_args
-from zoneinfo import ZoneInfo
 
 from arena.records.model import Context, ReleasedProblem
 from arena.visibility.rule import MOMENTS, VIEWERS, Thing, may_see, standing_of
@@ -34,7 +33,6 @@ CELLS = [
     for moment, answer in zip(MOMENTS, answers, strict=True)
 ]
 SUBSETS = [pools for size in range(len(POOLS) + 1) for pools in itertools.combinations(POOLS, size)]
-ZONE = ZoneInfo("America/Los_Angeles")
 
 
 def test_every_cell_of_the_matrix_holds():
