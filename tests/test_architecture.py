@@ -1,4 +1,4 @@
-"""The shape of the project that no linter holds: fences, sizes, names, and that importing does nothing."""
+"""The shape of the project that no linter holds: fences, sizes, and that importing does nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 ROOMS = ("foundation", "problems", "harness", "judge", "arena", "training", "neurons")  # left never imports right
 SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
-BANNED_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc"}
-MOST_LINES, MOST_FUNCTION_LINES, MOST_README_LINES = 600, 80, 100
+MOST_LINES, MOST_FUNCTION_LINES = 600, 80
 
 
 def name_of(path: Path) -> str:
@@ -83,20 +80,6 @@ def test_no_function_is_longer_than_80_lines() -> None:
     assert not wrong
 
 
-def test_no_file_has_a_name_that_says_nothing() -> None:
-    wrong = [
-        name_of(path)
-        for path in SOURCES
-        if path.stem == "base" or BANNED_WORDS & set(path.stem.split("_")) or BANNED_WORDS & set(path.parent.parts)
-    ]
-    assert not wrong
-
-
-def test_nothing_suppresses_every_exception() -> None:
-    suppressed = re.compile(r"suppress\((?:Base)?Exception\b")
-    assert not [name_of(path) for path in SOURCES if suppressed.search(path.read_text("utf-8"))]
-
-
 def test_no_branch_compares_the_text_of_a_code() -> None:
     """A branch asks by a name of `foundation.codes`. Programs that run in the jail have no registry."""
     code = re.compile(r"[AVUP]\d{4}")
@@ -125,13 +108,6 @@ def test_no_module_reads_the_environment_when_it_is_imported() -> None:
             if not (isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"):
                 waiting.extend(ast.iter_child_nodes(node))
     assert not wrong
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_room_has_a_readme_of_one_page(room: str) -> None:
-    lines = (ROOT / room / "README.md").read_text("utf-8").splitlines()
-    assert lines[0].startswith("# ")
-    assert 5 <= len(lines) <= MOST_README_LINES
 
 
 def is_run_by_another(path: Path) -> bool:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-import copy
 import functools
 import importlib
 import io
 import keyword
 import os
-import string
 import sys
 import types
 import warnings
 from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
@@ -262,17 +259,3 @@ def test_what_reads_or_writes_attributes_by_data_is_on_the_written_list(module: 
     taken = {name: getattr(importlib.import_module(module), name) for name in MODULES[module]}
     rows = dict(row.split(": ") for row in _BY_DATA.strip().split("\n"))
     assert {name for name, value in taken.items() if _is_helper_by_data(value)} == {*rows.get(module, "").split()}
-
-
-def test_a_helper_by_data_is_recognised() -> None:
-    for value in (
-        copy.copy,
-        copy.deepcopy,
-        functools.update_wrapper,
-        string.Formatter,
-        get_type_hints,
-        getattr,
-        setattr,
-    ):
-        assert _is_helper_by_data(value), value
-    assert not any(map(_is_helper_by_data, (len, str, io.StringIO, functools.reduce, contextlib.suppress)))

@@ -14,6 +14,7 @@ from tests.harness.honest_dialogues import HITS, QUERY, Call, Message, compact, 
 
 WHOLE: Call = ("find_product", {"q": QUERY})
 LAMP: Call = ("find_product", {"q": "red reading lamp"})
+CHEAP: Call = ("find_product", {"q": "reading lamp", "price": "0-1500"})
 PICK: Call = ("recommend_product", {"product_ids": "4410020078"})
 VIEW: Call = ("view_product_information", {"product_ids": "4410020078"})
 LONG_TITLE = "Adjustable Clip On Reading Lamp With Metal Base And Long Gooseneck Arm (Red)"

@@ -86,6 +86,7 @@ SOUND = Report(
     rlimits={"CORE": 0, "FSIZE": 1, "NOFILE": 1, "CPU": 1, "AS": 1, "NPROC": 1, "SIGPENDING": 0},
 )
 OWN = "/tmp/arena-work-1-x"
+WITHOUT_NAMESPACES = msgspec.structs.replace(SOUND, root=(), temporary=OWN, writable=(OWN,), reaches_process=False)
 
 
 WRONG_IDS = ((os.getuid(), 60_600), (0, 60_600), (60_600, 0), (60_600, 60_600, 4))

@@ -74,6 +74,12 @@ def test_after_terminate_no_call_is_executed_and_nothing_changes_the_end():
         assert (got.totals.tool_calls, gateway.asked) == (2, 0)
 
 
+def test_what_is_found_after_it_was_recommended_does_not_count():
+    recommend, search = f"tools.recommend_product('{IDS[1]}')", "tools.find_product(q='red lamp')"
+    found = [body(agent(*lines)).unsurfaced for lines in ((search, recommend), (recommend, search))]
+    assert found == [(), (IDS[1],)]
+
+
 def test_a_malformed_tool_call_is_recorded_with_the_text_the_agent_got():
     source = agent("return [tools.execute('nope', '{}'), tools.execute('find_product', 'not json')]")
     got = body(source)

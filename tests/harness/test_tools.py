@@ -231,6 +231,19 @@ def test_a_malformed_call_is_told_what_is_wrong(tools: Toolbox, name: str, argum
     assert not outcome.is_final and outcome.found_ids == ()
 
 
+def test_an_id_that_an_agent_only_passed_in_is_not_found(tools: Toolbox) -> None:
+    wide = "".join(chr(0xFF10 + int(digit)) for digit in "103")
+    for name, arguments in (
+        ("view_product_information", {"product_ids": "103"}),
+        ("find_product", {"q": "red bag 103"}),
+        ("find_product", {"q": "red bag", "note": "103"}),
+        ("find_product", {"q": f"red bag {wide} a" + "\u0301" * 90}),
+        ("find_products_in_same_shop", {"product_queries": '[{"q": "red bag", "id": "103"}]'}),
+        ("find_products_in_same_shop", {"product_queries": '[{"q": "red bag \\u0031\\u0030\\u0033"}]'}),
+    ):
+        assert "103" not in call(tools, name, **arguments)[1].found_ids, arguments
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
