@@ -4,9 +4,7 @@ and an honest agent scores as before. The control is the same table on the suite
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-import re
 import types
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,11 +30,11 @@ from tests.harness.catalogue_stand import catalogue_of
 
 # -- agents that carry a table of the public suite: they shop by it where it has an entry, and as the shipped agents do
 # where it has none; with an empty table each is the honest agent it is compared with
-KINDS = ("query to ids", "query to titles", "hash to titles", "words to titles", "nearest query", "all that would do")
+KINDS = ("query to titles", "nearest query", "all that would do")
 
 # What every one of them begins with: the table, hidden as well as a reader could wish, and how an entry is found.
 _LOOKUP = """
-import base64, hashlib, json, re, zlib
+import base64, json, re, zlib
 
 TABLE = json.loads(zlib.decompress(base64.b85decode("{packed}")))
 
@@ -46,14 +44,11 @@ def words_of(text):
 
 
 def looked_up(problem):
-    query = problem["query"]
-    keys = [problem["problem_id"], query, hashlib.sha256(query.encode()).hexdigest()[:12]]
-    keys += [" ".join(sorted(words_of(query), key=lambda word: (-len(word), word))[:count]) for count in (3, 5)]
-    for key in keys:
+    for key in (problem["problem_id"], problem["query"]):
         if key in TABLE:
             return TABLE[key]
     if {is_nearest} and TABLE:
-        said = words_of(query)
+        said = words_of(problem["query"])
         return TABLE[max(TABLE, key=lambda key: (len(said & words_of(key)) / len(said | words_of(key)), key))]
     return None
 """
@@ -90,48 +85,14 @@ def agent_main(problem):
         honest_main(problem)
 """
 
-# The ids alone: searched for in what the honest words of the query find.
-_BY_IDS = """
-
-FILLERS = set("i m looking for show me find want to buy can you help these items the following products".split())
-
-
-def agent_main(problem):
-    entry = looked_up(problem)
-    wanted = [product_id for options in entry or [] for product_id, _ in options]
-    if wanted:
-        request = re.split(r"my budget is", problem["query"], flags=re.IGNORECASE)[0]
-        seen = set()
-        for wish in re.split(r"\\d\\)|;|\\n|\\. |First,|Second,|Third,|Fourth,|Lastly,", request):
-            name = [word for word in re.findall(r"[a-z0-9]+", wish.split(",")[0].lower()) if word not in FILLERS]
-            for page in (1, 2, 3) if name else ():
-                hits = tools.find_product(q=" ".join(name), page=page)
-                seen |= {hit["product_id"] for hit in hits} if isinstance(hits, list) else set()
-        if seen.issuperset(wanted):
-            tools.recommend_product(product_ids=",".join(wanted))
-            tools.terminate(status="success")
-            return
-    honest_main(problem)
-"""
-
 
 def table_agent(kind: str, rows: Sequence[Problem], shelf: TitleIndex, honest: str) -> str:
     """The source of an agent of that kind with a table of `rows`, over the source `honest`. No rows: an empty table."""
-    table = {key: _entry(kind, one, shelf) for one in rows for key in _keys(kind, one)}
+    table = {key: _entry(kind, one, shelf) for one in rows for key in (one.problem_id, one.query)}
     packed = base64.b85encode(zlib.compress(json.dumps(table).encode())).decode()
     base = honest.replace("def agent_main(", "def honest_main(")
     lookup = _LOOKUP.replace("{packed}", packed).replace("{is_nearest}", str(kind == "nearest query"))
-    act = _BY_IDS if kind == "query to ids" else _BY_TABLE
-    return base.replace("\nfrom arena_sdk", lookup + "\nfrom arena_sdk", 1) + act
-
-
-def _keys(kind: str, problem: Problem) -> Iterable[str]:
-    """The keys of a problem's entry, its id always among them."""
-    longest = sorted(set(re.findall(r"[a-z0-9]+", problem.query.lower())), key=lambda word: (-len(word), word))
-    return {
-        "hash to titles": [problem.problem_id, hashlib.sha256(problem.query.encode()).hexdigest()[:12]],
-        "words to titles": [" ".join(longest[:3]), " ".join(longest[:5])],
-    }.get(kind, [problem.problem_id, problem.query])
+    return base.replace("\nfrom arena_sdk", lookup + "\nfrom arena_sdk", 1) + _BY_TABLE
 
 
 def _entry(kind: str, problem: Problem, shelf: TitleIndex) -> list[list[tuple[str, str]]]:
@@ -259,7 +220,7 @@ def test_a_table_of_the_suite_gains_on_the_suite_and_nothing_on_variants(
     asked = [(one.problem, one.titles) for one in variants]
     assert gain_on_suite >= 5, "the control: a table that gains nothing on the suite would prove nothing"
     assert ground.count(full, asked) <= solved[honest][1]
-    if kind not in ("nearest query", "words to titles"):  # which may find another problem's entry
+    if kind != "nearest query":  # which may find another problem's entry
         for one in asked[:6]:
             assert ground.run(full, *one).body.events == ground.run(empty, *one).body.events
 
