@@ -353,7 +353,7 @@ EVIDENCE = ("head", "record", "body", "checkpoint", "anchor")
 # What no signature covers: when the server stored a row, which decides nothing, and what the chain alone answers for.
 UNSIGNED = {
     ("record", "appended_at"),
-    ("record", "archive_sha256"),  # null here; of an archived record: test_store_archive
+    ("record", "archive_sha256"),  # null here; of an archived record: test_store_objects
     ("body", "day"),
     ("checkpoint", "signed_ms"),
     ("checkpoint", "put_at"),

@@ -29,7 +29,7 @@ from foundation.errors import ArenaError, Failure
 from neurons.cli.records import app as records_app
 from neurons.cli.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
-from tests.arena.test_store_archive import age, filled
+from tests.arena.test_store_objects import age, filled
 from tests.postgres_stand import start_new
 
 ALICE, BOB = keypair_signer("//StoreAlice"), keypair_signer("//StoreBob")

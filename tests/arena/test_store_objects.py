@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import obstore
@@ -11,12 +12,14 @@ from obstore.store import LocalStore
 
 from arena.chain.keys import verify
 from arena.records.body import restore_frame
+from arena.records.model import Entry
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
+from arena.store.archive import archive
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
-from tests.arena.log_stand import HOST, Clock, episode
+from tests.arena.log_stand import HOST, Clock, episode, item, release, settlement
 from tests.arena.test_store_roles import as_owner
 
 Place = str
@@ -136,3 +139,128 @@ async def test_a_bucket_that_is_away_stops_the_append_before_the_log(open_store,
         await Sequencer(store, signer, Clock(), HOST).append(payloads, [body])
     assert caught.value.entry.is_retryable
     assert (await store.head()).seq == 0
+
+
+# -- old days in the object store: what a reader of the log sees is what it was; what a live rule reads has not moved
+
+
+DAY = datetime(2026, 3, 1, tzinfo=UTC).date()
+BODY = [episode(1, result_bytes=3_000)[1].body_sha256]
+BEFORE, TODAY = DAY + timedelta(days=1), DAY + timedelta(days=30)
+
+
+async def filled(store: PostgresStore, sequencer: Sequencer) -> None:
+    """Two races, of which one is released, with their work, all of it on one old day."""
+    await store.enqueue([item(problem, race) for race in ("r1", "r2") for problem in (1, 2)])
+    for lease in await store.claim(4, 60_000):
+        about = lease.item.context
+        number = int(about.problem_id[1:])
+        payloads, body = episode(number, race_id=about.race_id, result_bytes=3_000, attempt_id=lease.attempt_id)
+        await sequencer.append(payloads, [body], finish=lease)
+    await sequencer.append([settlement("r1"), release("r1", (1, 2))])
+
+
+async def age(postgres, validator: str) -> None:
+    """Turn what arrived today into what arrived on `DAY`."""
+    today = f"{datetime.now(UTC).date():%Y%m%d}"
+    columns = "validator, seq, appended_at, kind, race_id, body_sha256, prev, sha256, signature, content"
+    moved = ["begin", "set local role arena_owner", f"select arena.add_day('{DAY}')"]
+    for table, names in (("record", columns), ("body", "validator, sha256, size, content")):
+        values = names.replace("appended_at", f"timestamptz '{DAY} 12:00+00'")
+        mine = f"from arena.{table}_{today} where validator = '{validator}'"
+        moved += [
+            f"alter table arena.{table} disable trigger no_change",
+            f"insert into arena.{table} (day, {names}) select date '{DAY}', {values} {mine}",
+            f"delete {mine}",
+            f"alter table arena.{table} enable trigger no_change",
+        ]
+    await as_owner(postgres, *moved, "commit")
+
+
+async def entries(store: PostgresStore) -> list[Entry]:
+    return [entry async for entry in store.filed_records(store.validator)]
+
+
+async def in_place(postgres, validator: str) -> dict[str, int]:
+    """Records of each kind whose content is in the database."""
+    rows = await as_owner(
+        postgres,
+        f"select kind, race_id, count(content) from arena.record where validator = '{validator}' group by 1, 2",
+    )
+    return {f"{kind} {race_id}": count for kind, race_id, count in rows}
+
+
+async def test_an_archived_day_reads_verifies_and_pages_as_before(
+    open_store, signer, sequencer, postgres, tmp_path: Path
+) -> None:
+    objects = open_objects(folder_location(tmp_path / "objects"))
+    store = await open_store(signer.hotkey)
+    await filled(store, sequencer)
+    await age(postgres, signer.hotkey)
+    before, report = await entries(store), await verify_store(store, verify)
+    assert report.is_ok, report.defects
+    verdicts = await store.verdicts_on(BODY)
+
+    done = await archive(postgres.owner_dsn, BEFORE, objects, today=TODAY)
+    assert (done.days, done.records, done.bodies) == ((str(DAY),), 6, 2)  # bodies of both races are equal
+    assert await in_place(postgres, signer.hotkey) == {
+        **{f"{kind} r1": 0 for kind in ("attempt", "evaluation", "verdict")},
+        **{f"{kind} r2": 2 for kind in ("attempt", "evaluation", "verdict")},
+        "settlement r1": 1,
+        "release r1": 1,
+    }
+    assert {count.race_id for count in await store.item_counts("a1" * 32)} == {"r2"}
+    assert (await archive(postgres.owner_dsn, BEFORE, objects, today=TODAY)).days == ()
+
+    with pytest.raises(ArenaError, match="V2029"):  # a store that was opened without it says so
+        await entries(store)
+    after = await open_store(signer.hotkey, objects=objects)
+    assert await entries(after) == before
+    assert await after.verdicts_on(BODY) == verdicts
+    assert await verify_store(after, verify) == report
+    assert (await store.size()).bytes > 1 << 20
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "changed"])
+async def test_a_spoilt_archive_is_named_by_verification(
+    is_gone: bool, open_store, signer, sequencer, postgres, tmp_path: Path
+) -> None:
+    objects = open_objects(folder_location(tmp_path / "objects"))
+    store = await open_store(signer.hotkey, objects=objects)
+    await filled(store, sequencer)
+    await age(postgres, signer.hotkey)
+    await archive(postgres.owner_dsn, BEFORE, objects, today=TODAY)
+    ((name,),) = await as_owner(
+        postgres,
+        "select distinct encode(archive_sha256, 'hex') from arena.record"
+        f" where validator = '{signer.hotkey}' and archive_sha256 is not null",
+    )
+    (path,) = (tmp_path / "objects").rglob(f"{name}.zst")
+    if is_gone:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    defects = (await verify_store(store, verify)).defects
+    assert {(defect.rule, defect.seq) for defect in defects if defect.rule == "content"} == {
+        ("content", entry.seq) for entry in await entries(store) if entry.content == b""
+    }
+
+
+async def test_a_day_that_is_in_use_and_an_object_store_that_forgets_move_nothing(
+    open_store, signer, sequencer, postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = open_objects(folder_location(tmp_path / "objects"))
+    store = await open_store(signer.hotkey)
+    await filled(store, sequencer)
+    await age(postgres, signer.hotkey)
+    before = await entries(store)
+    with pytest.raises(ArenaError, match="still in use"):
+        await archive(postgres.owner_dsn, TODAY, objects, today=TODAY)
+
+    async def forgets(validator: str, names: list[str]) -> dict[str, bytes]:
+        return {}
+
+    monkeypatch.setattr(objects, "get", forgets)
+    with pytest.raises(ArenaError, match="V2056"):
+        await archive(postgres.owner_dsn, BEFORE, objects, today=TODAY)
+    assert await entries(store) == before

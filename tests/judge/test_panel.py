@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
 
+from arena.chain.keys import verify
+from arena.chain.opening import open_signer
 from arena.view.reading import view_trace
 from foundation.errors import ArenaError
+from judge.budget import Spending
+from judge.calibration.measurement import (
+    Calibration,
+    JudgedTrace,
+    LabelledTrace,
+    check_calibration,
+    judge_traces,
+    measure,
+    quadratic_kappa,
+    sign_calibration,
+)
+from judge.calibration.traces import CalibrationShop, families, is_held, make_trace, open_shop, recipes
 from judge.citations import ceiling_e4
 from judge.panel import judge_body, neutral_twin
 from judge.render import JudgeReply, RenderedTrace, render
@@ -90,3 +105,83 @@ def test_the_twin_has_the_traces_size_and_says_nothing_of_it(words):
         (s.kind, len(s.content.encode())) for s in trace.spans
     ]
     assert "gruesome" not in twin.text and QUERY not in twin.text
+
+
+# -- the calibration set is what it says, its statistics are the literature's, and a result can be signed and pinned
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[CalibrationShop]:
+    with open_shop() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def traces(shop: CalibrationShop) -> list[LabelledTrace]:
+    """One of each family."""
+    first = {recipe.family: recipe for recipe in reversed(recipes())}
+    return [make_trace(recipe, shop) for recipe in first.values()]
+
+
+@pytest.fixture(scope="module")
+def judged(traces: list[LabelledTrace]) -> tuple[JudgedTrace, ...]:
+    return judge_traces(traces, RUBRIC, [ScriptedJudge()])
+
+
+def test_there_are_enough_recipes_and_no_cluster_lies_in_both_splits(shop):
+    made = recipes()
+    held = {family.name for family in families() if is_held(family)}
+    assert len(made) >= 240 and len(set(made)) == len(made)
+    split = [{shop.clusters[one.problem] for one in made if (one.family in held) == is_in} for is_in in (True, False)]
+    assert not split[0] & split[1]
+    levels = Counter({family.name: family.quality_e4 for family in families()}[recipe.family] for recipe in made)
+    assert set(levels) == {1_000, 3_000, 5_000, 7_000, 9_000}
+
+
+def test_the_scripted_judge_is_near_the_labels_and_blind_to_the_outcome(judged):
+    found = measure(judged, RUBRIC, Spending(verdicts=len(judged), ms=5))
+    whole = found.population("all")
+    assert whole.owed == 0 and whole.kappa_e4 is not None and whole.kappa_e4 >= 9_000
+    assert whole.accuracy_e4 is not None and whole.accuracy_e4 >= 8_000
+    effects = {effect.trait: effect for effect in found.effects}
+    assert effects["outcome"].pairs >= 2 and effects["outcome"].moved == 0
+    assert found == measure(judged, RUBRIC, Spending(verdicts=len(judged), ms=99))
+
+
+def test_a_signed_result_holds_for_its_panel_alone(judged):
+    signer = open_signer("local", name="", hotkey="//Alice", path="")
+    found = measure(judged, RUBRIC, Spending())
+    signed = sign_calibration(found, signer.hotkey, signer.sign)
+    pinned = msgspec.structs.replace(RUBRIC, calibration_sha256=signed.sha256)
+    assert check_calibration(signed, pinned, verify) == found == check_calibration(signed, RUBRIC, verify)
+    other = msgspec.structs.replace(RUBRIC, calibration_sha256="0" * 64)
+    changed = msgspec.structs.replace(signed, result=signed.result.replace('"owed":0', '"owed":1', 1))
+    for wrong, rubric in (
+        (signed, other),
+        (signed, msgspec.structs.replace(RUBRIC, models=("m",))),
+        (changed, RUBRIC),
+        (msgspec.structs.replace(signed, hotkey=open_signer("local", name="", hotkey="//Bob", path="").hotkey), RUBRIC),
+        (msgspec.structs.replace(signed, signature="zz"), RUBRIC),
+    ):
+        with pytest.raises(ArenaError, match="V2050"):
+            check_calibration(wrong, rubric, verify)
+    assert msgspec.json.decode(signed.result, type=Calibration) == found
+
+
+def test_kappa_is_one_for_equals_and_cohens_for_two_levels():
+    pairs = [(1, 1)] * 20 + [(1, 0)] * 5 + [(0, 1)] * 10 + [(0, 0)] * 15
+    assert quadratic_kappa(pairs) == pytest.approx(0.4)  # Cohen's own, since with two levels all errors weigh alike
+    assert quadratic_kappa([(0, 0), (4, 4)]) == 1
+    assert quadratic_kappa([(2, 2)]) is None and quadratic_kappa([]) is None
+    assert quadratic_kappa([(0, 4), (4, 0)]) == -1
+
+
+class AwayJudge(ScriptedJudge):
+    def opine(self, trace, rubric, refusals=()):
+        raise ArenaError("U3020", "away")
+
+
+def test_an_owed_verdict_is_counted_as_owed_and_is_no_zero(traces):
+    found = measure(judge_traces(traces[1:4], RUBRIC, [AwayJudge()]), RUBRIC, Spending())
+    whole = found.population("all")
+    assert (whole.owed, whole.accuracy_e4, whole.kappa_e4) == (3, None, None)

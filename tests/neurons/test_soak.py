@@ -13,7 +13,7 @@ from arena.store.archive import archive
 from arena.store.embedded import start_embedded
 from arena.store.objects import folder_location, open_objects
 from neurons.demo.demo import DemoRun
-from tests.arena.test_store_archive import DAY, age
+from tests.arena.test_store_objects import DAY, age
 from tests.arena.test_store_roles import as_owner
 from tests.neurons.process_stand import HOTKEY, Seen, growth_mb, rest, soak
 
