@@ -31,7 +31,7 @@ def quoted_after(folder: Path, steps: int) -> float:
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
     draw, share = torch.Generator().manual_seed(0), 0.0
     for _ in range(steps):
-        ids = torch.randint(1_000, (12, 24), generator=draw).repeat(1, 3)[:, :64]
+        ids = torch.randint(model.config.vocab_size, (12, 24), generator=draw).repeat(1, 3)[:, :64]
         logits, wanted = model(input_ids=ids).logits[:, 24:-1], ids[:, 25:]
         torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten()).backward()
         optimiser.step()
@@ -41,10 +41,11 @@ def quoted_after(folder: Path, steps: int) -> float:
 
 
 def test_mimetic_weights_quote_after_a_few_steps_and_plain_ones_do_not(tmp_path: Path) -> None:
+    train_tokenizer(TOKENIZER, tmp_path / "few", TEXTS, keep=300)
     shares = {}
     for is_mimetic in (True, False):
         shape = TinyShape(hidden=128, layers=2, head_dim=64, is_mimetic=is_mimetic)
-        build_tiny_model(TOKENIZER, tmp_path / str(is_mimetic), shape, 3)
+        build_tiny_model(tmp_path / "few", tmp_path / str(is_mimetic), shape, 3)
         shares[is_mimetic] = quoted_after(tmp_path / str(is_mimetic), 40)
     assert shares[True] > 0.5 > 0.1 > shares[False]
     with pytest.raises(ArenaError, match="V2124"):
