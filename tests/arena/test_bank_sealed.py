@@ -4,11 +4,14 @@ after it."""
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from arena.bank.batch import seal
+from arena.bank.batch import read_batch, seal, write_batch
+from arena.bank.partition_file import read_partition, read_public_manifest, write_partition
 from arena.bank.sealing import (
     SealedFile,
     SignedNotice,
@@ -22,6 +25,7 @@ from arena.bank.sealing import (
 from arena.chain.keys import keypair_signer, verify
 from foundation.errors import ArenaError
 from problems.titles import AcceptedTitles, reward_titles
+from tests.arena.test_bank_partition import KEY, MANIFEST
 from tests.arena.test_chain_timelock import STANDS, Stand
 from tests.problems.stand import PROBLEMS
 
@@ -78,14 +82,6 @@ def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
 
 
 # -- integrity and signature
-def test_a_flipped_byte_anywhere_in_a_file_is_refused():
-    content = msgspec.json.encode(locked(STANDS["local"]))
-    for place in range(len(content)):
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << place % 7
-        with pytest.raises(ArenaError) as caught:
-            decode_sealed(bytes(damaged), OPERATOR.hotkey, verify, "f")
-        assert code_of(caught) == "P4010"
 
 
 def test_a_file_of_another_key_is_refused_whatever_it_says_of_itself(stand):
@@ -98,10 +94,40 @@ def test_a_file_of_another_key_is_refused_whatever_it_says_of_itself(stand):
         decode_sealed(msgspec.json.encode(replace(foreign, signed=signed)), OPERATOR.hotkey, verify, "f")
 
 
-def test_a_file_lies_readable_by_its_owner_only_and_reads_back_equal(tmp_path, stand):
-    path, sealed = tmp_path / "a.sealed.json", locked(stand)
-    write_sealed(path, sealed)
-    assert read_sealed(path, OPERATOR.hotkey, verify) == sealed
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(ArenaError, match="P4001"):
-        read_sealed(tmp_path / "absent", OPERATOR.hotkey, verify)
+# -- at rest, whatever the file of a bank
+
+
+def lay(kind: str, folder: Path) -> tuple[Path, Callable[[Path], object], object]:
+    """Where it lies, how it is read, and what it holds."""
+    path = folder / "file"
+    if kind == "batch":
+        write_batch(path, TITLED)
+        return path, read_batch, TITLED
+    if kind == "sealed":
+        sealed = locked(STANDS["local"])
+        write_sealed(path, sealed)
+        return path, lambda path: read_sealed(path, OPERATOR.hotkey, verify), sealed
+    write_partition(path, MANIFEST, KEY, OPERATOR)
+    if kind == "partition":
+        return path, lambda path: read_partition(path, verify).manifest, MANIFEST
+    public = folder / "partitions" / f"{MANIFEST.sha256}.json"
+    assert KEY.hex().encode() not in public.read_bytes()
+    return public, lambda path: read_public_manifest(path, OPERATOR.hotkey, verify), MANIFEST
+
+
+@pytest.mark.parametrize("kind", ["batch", "sealed", "partition", "public partition"])
+def test_a_file_reads_back_equal_is_its_owners_and_is_refused_torn_or_with_a_flipped_byte(kind, tmp_path):
+    path, read, held = lay(kind, tmp_path)
+    assert read(path) == held
+    assert kind == "public partition" or stat.S_IMODE(path.stat().st_mode) == 0o600
+    content = path.read_bytes()
+    for place in (-1, *range(0, len(content), 7)):
+        damaged = bytearray(content[:-9] if place < 0 else content)
+        damaged[place] ^= 1 << place % 7
+        path.write_bytes(damaged)
+        with pytest.raises(ArenaError) as caught:
+            read(path)
+        assert code_of(caught) in ("P4001", "P4003", "P4010", "P4026"), place
+    path.unlink()
+    with pytest.raises(ArenaError, match=f"P4001.*{path.name}"):
+        read(path)
