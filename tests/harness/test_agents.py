@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from arena.export.row import converse
 from harness.agents.registry import cheater_source, reference_agent
-from harness.inference.port import ModelReply
-from harness.inference.reply import read_reply
-from harness.inference.scripted.model import ScriptedUpstream, complete
 from harness.trace import EvaluationBody
 from problems.model import Problem
 from tests.harness.agent_stand import is_success, play, problems
@@ -56,38 +47,3 @@ def test_the_cheaters_ids_are_worthless_even_when_they_are_right() -> None:
     body = run(source, problem)
     assert body.recommended == (problem.rewards[0].product_id,)
     assert not is_success(body, problem)
-
-
-BENDS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "as sent": lambda message: None,
-    "no role, no ids": lambda message: [message.pop("role"), *(call.pop("id") for call in message["tool_calls"])],
-    "objects": lambda message: [
-        call["function"].update(arguments=json.loads(call["function"]["arguments"])) for call in message["tool_calls"]
-    ],
-    "control tokens": lambda message: message.update(content=f"<|channel|>analysis<|message|>{message['content']}"),
-    "parts": lambda message: message.update(
-        content=[{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": message["content"]}]
-    ),
-}
-
-
-class _BentUpstream(ScriptedUpstream):
-    """The scripted model, its messages bent as providers were seen to bend them."""
-
-    def __init__(self, bend: Callable[[dict[str, Any]], object]) -> None:
-        self._bend = bend
-
-    def complete(self, request: str) -> ModelReply:
-        body = complete(json.loads(request))
-        self._bend(body["choices"][0]["message"])
-        return read_reply(json.dumps(body).encode(), request)
-
-
-@pytest.mark.parametrize("bend", BENDS)
-def test_no_agent_is_charged_for_the_form_in_which_a_provider_sends_replies(bend: str) -> None:
-    source = Path("harness/agents/examples/model_loop.py").read_text()
-    problem = problems()[0]
-    body = run(source, problem, upstream=_BentUpstream(BENDS[bend]))
-    assert body.failure is None and body.is_agentic and is_success(body, problem)
-    written = [message for message in converse(body).messages if message.role == "assistant"]
-    assert len(written) == body.totals.steps and all(message.origin is None for message in written)

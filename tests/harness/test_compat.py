@@ -1,14 +1,12 @@
-"""`make compat`: what it keeps of a thing, and its agents part on one agent of each contract and style."""
+"""`make compat`: its agents part on one agent of each contract and style."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.compat.kinds import agents
-from tests.compat.rows import examine_all, known_kinds
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
 
 ROOT = Path(__file__).parents[2]
@@ -25,17 +23,6 @@ CONTRACTS = {
     "own_tools": agents.MAY_2026,
     "react": agents.MAY_2026,
 }
-
-
-def test_a_thing_is_told_with_its_source_and_what_became_of_it(tmp_path: Path) -> None:
-    folder = tmp_path / "agents"
-    folder.mkdir()
-    (folder / "b.py").write_text("import subprocess\ndef agent_main(p):\n    return None\n")
-    (tmp_path / "sources.json").write_text(json.dumps({"agents/b.py": {"source": "here", "version": "1"}}))
-    (row,) = [row for kind in known_kinds() for row in examine_all(tmp_path, kind)]
-    assert (row.path, row.source) == ("agents/b.py", {"source": "here", "version": "1"})
-    assert row.found.is_red
-    assert row.found.result.startswith("gate reject: import, line 1: subprocess; no process can be started")
 
 
 @pytest.mark.parametrize("style", STYLES)
