@@ -427,18 +427,13 @@ async def report_of(store: PostgresStore) -> VerifyReport:
         ("update arena.record set seq = 20 - seq where {log} and seq in (9, 11)", 11),
         ("update arena.record r set prev = o.prev, sha256 = o.sha256, signature = o.signature, content = o.content"
          " from arena.record o where r.{log} and o.{log} and r.seq in (4, 5) and o.seq = 9 - r.seq", 4),
-        ("update arena.record set content = substring(content from 1 for length(content) - 1) where {log}", 1),
         ("update arena.record r set content = (select content from arena.record o where o.{log} and o.seq = 2)"
          " where r.{log} and r.seq = 5", 5),
         ("delete from arena.body where {log}", 3),
-        ("update arena.body set content = substring(content from 1 for length(content) - 1) where {log}", 3),
-        ("update arena.body set size = size + 1 where {log}", 3),
-        ("update arena.head set seq = seq - 1 where {log}", 10),
         ("delete from arena.head where {log}", 10),
-        ("update arena.checkpoint set note = replace(note, E'\\n9\\n', E'\\n8\\n') where {log}", 9),
     ],
 )  # fmt: skip
-async def test_a_dropped_moved_swapped_cut_or_replaced_row_is_found_and_named(store, harm, statement, named):
+async def test_a_dropped_moved_swapped_or_replaced_row_is_found_and_named(store, harm, statement, named):
     await harm(statement)
     report = await report_of(store)
     assert not report.is_ok
