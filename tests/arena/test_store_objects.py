@@ -27,6 +27,12 @@ PLACES = ("postgres", "folder", "bucket")
 
 
 @pytest.fixture
+def place() -> Place:
+    """Where a test doesn't say it."""
+    return "postgres"
+
+
+@pytest.fixture
 def objects(place: Place, tmp_path: Path, request: pytest.FixtureRequest) -> BodyObjects | None:
     """Where bodies of this test go; None: into Postgres."""
     if place == "postgres":
