@@ -10,6 +10,7 @@ said here is said by the stage.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import math
 import re
 import tomllib
@@ -30,6 +31,7 @@ ALL_LINEAR: tuple[Projection, ...] = (*ATTENTION, "gate_proj", "up_proj", "down_
 
 _UNKNOWN = re.compile(r"unknown field `(\w+)`")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+SAMPLING_STAGES: tuple[TrainingStage, ...] = ("kto", "grpo")  # they sample from the policy that is being trained
 EXTENDS = "extends"  # the key of an overlay: the file that it changes
 
 Count = Annotated[int, Meta(ge=1)]
@@ -107,6 +109,25 @@ class GrpoRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     completion_tokens_max: Count = 8_192  # divides the loss in Dr. GRPO: part of the learning rate's meaning
 
 
+class EngineRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is passed on to the engine under the names that transformers' TrainingArguments and `from_pretrained` have.
+
+    A lineage names this table only where it says something: it came later than the first lineages.
+    """
+
+    report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()  # beside log.jsonl
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"  # B.1: SDPA
+    torch_compile: bool = False  # sft, rejection, teacher
+    optim: Literal["adamw_torch_fused", "adamw_bnb_8bit", "paged_adamw_8bit", "paged_adamw_32bit"] = "adamw_torch_fused"
+    push_to_hub: str = ""  # OWNER/NAME of a private repository that gets each checkpoint; empty: nothing is sent
+
+    def packages(self) -> tuple[str, ...]:
+        """What has to be installed beyond the extra `train`."""
+        attention = ("flash_attn",) if self.attn_implementation.startswith("flash") else ()
+        adam = ("bitsandbytes",) if self.optim != "adamw_torch_fused" else ()
+        return (*self.report_to, *attention, *adam)
+
+
 class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a run stops instead of going on wrong (paper B.2; docs/architecture.md#training)."""
 
@@ -140,6 +161,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kto: KtoRules = KtoRules()
     grpo: GrpoRules = GrpoRules()
     guards: GuardRules = GuardRules()
+    engine: EngineRules = EngineRules()
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -233,6 +255,9 @@ def contradictions(recipe: Recipe) -> list[str]:
             recipe.teacher not in ("", "scripted") and not _is_url(recipe.teacher)
         ),
         "sampler is a server: sampler_model has to name the model there": recipe.sampler and not recipe.sampler_model,
+        f"engine.torch_compile: {stage} runs what it trains outside the compiled model, too": (
+            recipe.engine.torch_compile and stage in SAMPLING_STAGES
+        ),
     }
     by_stage: dict[TrainingStage, dict[str, object]] = {
         "kto": {
@@ -262,20 +287,18 @@ def contradictions(recipe: Recipe) -> list[str]:
 
 
 def require_runnable(recipe: Recipe, place: str) -> None:
-    """What a command needs beyond a recipe that reads: the problems it names, and steps it can resume at.
+    """What a command needs beyond a recipe that reads: the problems it names, the packages that it asks the engine for.
 
     Raises ArenaError V2120. No part of reading: a study deals its problems itself.
     """
-    refresh, save, wrong = recipe.grpo.refresh_every_steps, recipe.optim.save_every_steps, ""
-    if recipe.stage != "sft" and not recipe.data.problems:
+    wrong = ""
+    absent = [name for name in recipe.engine.packages() if importlib.util.find_spec(name) is None]
+    if absent:
+        wrong = f"engine asks for {absent[0]}, which is not installed: `pip install {absent[0]}`"
+    elif recipe.stage != "sft" and not recipe.data.problems:
         wrong = f"{recipe.stage} learns from problems of the train pool: name their file in data.problems"
     elif recipe.stage == "kto" and recipe.guards.emission_min and not recipe.data.dev_problems:
         wrong = "guards.emission_min watches episodes on problems of the dev pool: name their file in data.dev_problems"
-    elif recipe.stage == "grpo" and refresh and save % refresh:
-        wrong = (
-            f"optim.save_every_steps = {save} has to be a multiple of grpo.refresh_every_steps = {refresh}: "
-            "a killed run resumes there"
-        )
     if wrong:
         raise ArenaError("V2120", f"{place}: {wrong}")
 

@@ -12,7 +12,7 @@ lineage.json         written last: without it the run is not finished
 A finished folder is returned as it is; an unfinished one goes on from its newest engine checkpoint; the
 lineage names everything the weights depend on. Of several processes (`accelerate launch`) the
 first alone writes and samples; the others wait for it and read what it wrote. Rows of a step are shared out, never
-added to: with the accumulation divided by their number, a step is the step of one process.
+added to: a step is the step of one process.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import hashlib
 import math
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,17 +35,25 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import Progress
 from training.model import TrainingStage
-from training.recipe import Recipe, read_recipe
+from training.recipe import SAMPLING_STAGES, EngineRules, Recipe, read_recipe
 
 WAIT = timedelta(days=14)  # sampling may take days, and the others wait all of it
-SAMPLING_STAGES = ("kto", "grpo")  # they sample from the policy that is being trained
+_Value = TypeVar("_Value")
+
+
+class PreemptionError(ArenaError):
+    """V2125: the run was asked to end by SIGTERM; what it has done is on disk."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("V2125", detail)
 
 
 class Processes(msgspec.Struct, frozen=True, kw_only=True):
-    """`count` processes of one run; this is number `index`, from 0."""
+    """`count` processes of one run; this is number `index`, from 0. `is_sharded`: each holds a part of the weights."""
 
     index: int = 0
     count: int = 1
+    is_sharded: bool = False
 
     @property
     def is_first(self) -> bool:
@@ -61,6 +69,32 @@ class Processes(msgspec.Struct, frozen=True, kw_only=True):
 
         PartialState(cpu=not torch.cuda.is_available(), timeout=WAIT).wait_for_everyone()
 
+    def gather(self, value: _Value) -> list[_Value]:
+        """The value of each process, by number. All have to come here."""
+        if self.count == 1:
+            return [value]
+        from accelerate.utils import gather_object
+
+        found: list[_Value] = gather_object([value])
+        return found
+
+    def by_first(self, work: Callable[[], _Value]) -> _Value:
+        """What `work` gives in the first process, for all; an error of it is raised in all."""
+        if self.count == 1:
+            return work()
+        from accelerate.utils import broadcast_object_list
+
+        told: list[Any] = [None, None]
+        if self.is_first:
+            try:
+                told[0] = work()
+            except Exception as error:  # noqa: BLE001 - the others wait for an answer, whatever it is
+                told[1] = error
+        value, error = broadcast_object_list(told)
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]
+
 
 ALONE = Processes()
 
@@ -69,24 +103,35 @@ def launched(environment: Mapping[str, str]) -> Processes:
     """The processes that torchrun or `accelerate launch` names in `environment`; one without a launcher."""
     if "LOCAL_RANK" not in environment:
         return ALONE
-    return Processes(index=int(environment.get("RANK", "0")), count=int(environment.get("WORLD_SIZE", "1")))
+    return Processes(
+        index=int(environment.get("RANK", "0")),
+        count=int(environment.get("WORLD_SIZE", "1")),
+        is_sharded=environment.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"),
+    )
 
 
 def require_shareable(recipe: Recipe, processes: Processes) -> None:
-    """Raises ArenaError V2124 for a stage that one process has to run, V2120 for steps that can't be shared out."""
-    if processes.count == 1:
+    """Raises ArenaError V2120 for steps that the processes can't share out, V2124 for weights that one has to hold."""
+    count, optim, rules = processes.count, recipe.optim, recipe.grpo
+    if count == 1:
         return
-    if recipe.stage in SAMPLING_STAGES:
+    samples_here = bool(recipe.data.dev_problems) if recipe.stage == "kto" else not recipe.sampler
+    if processes.is_sharded and recipe.stage in SAMPLING_STAGES and (samples_here or not recipe.lora.r):
         raise ArenaError(
             "V2124",
-            f"{recipe.stage} samples from the policy it trains, which one process has to hold: start it without a "
-            f"launcher, or with one process instead of {processes.count}",
+            f"{recipe.stage} needs whole weights in one process here: launch it without FSDP (`accelerate launch "
+            "--multi_gpu`), or train an adapter and let a server sample",
         )
-    if recipe.optim.accumulation % processes.count:
+    shared, name = optim.accumulation, f"optim.accumulation = {optim.accumulation}"
+    if recipe.stage == "kto":
+        shared, name = optim.batch_rows, f"optim.batch_rows = {optim.batch_rows}"
+    elif recipe.stage == "grpo":
+        shared = rules.problems_per_step * rules.samples // optim.batch_rows
+        name = f"a step of {shared} batches of optim.batch_rows"
+    if shared % count:
         raise ArenaError(
             "V2120",
-            f"optim.accumulation = {recipe.optim.accumulation} does not divide among {processes.count} processes: a "
-            "step would hold other rows than the recipe says",
+            f"{name} does not divide among {count} processes: a step would hold other rows than the recipe says",
         )
 
 
@@ -128,7 +173,10 @@ class RunLineage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sha256(self) -> str:
         """Identity of the checkpoint."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+        named = msgspec.to_builtins(self)
+        if self.recipe.engine == EngineRules():
+            del named["recipe"]["engine"]
+        return hashlib.sha256(msgspec.json.encode(named, order="sorted")).hexdigest()
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +202,7 @@ class RunFolder:
     ) -> None:
         self.path, self.recipe, self.processes = folder, recipe, processes
         self.progress = progress if processes.is_first else None
+        self.is_preempted = False  # SIGTERM has come
         if processes.is_first:
             folder.mkdir(parents=True, exist_ok=True)
             kept = folder / RECIPE
@@ -178,6 +227,11 @@ class RunFolder:
             raise ArenaError(
                 "V2166", f"{self.path} was begun from {begun[:12]} at {place}, which is {parent_sha256[:12]} now"
             )
+
+    def require_time(self) -> None:
+        """Raises PreemptionError once SIGTERM has come."""
+        if self.is_preempted:
+            raise PreemptionError(f"{self.path} was asked to end by SIGTERM")
 
     @property
     def engine(self) -> Path:

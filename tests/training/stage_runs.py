@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -27,13 +28,15 @@ from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import EpisodeLine, Job
-from training.run import CHECKPOINT, Outcome, RunFolder
+from training.run import CHECKPOINT, Outcome, RunFolder, launched
 from training.samplers.in_process import LocalSampler
+from training.stages.engine import Watch
 from training.stages.grpo import GrpoPorts, train_grpo
 from training.stages.kto import train_kto
 from training.stages.sft import train_sft
 
 Progress = Callable[..., None]
+LIMIT_S = 300
 TURN = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=6)
 RECIPE = """
 name = "small"
@@ -45,7 +48,7 @@ alpha = 8
 [optim]
 lr = {lr}
 steps_max = {steps}
-batch_rows = 2
+batch_rows = {batch}
 accumulation = 1
 warmup_share = 0.0
 is_bf16 = false
@@ -59,7 +62,7 @@ schedule = "constant"
 temperature = 1.0
 top_p = 1.0
 [grpo]
-problems_per_step = 2
+problems_per_step = {problems}
 samples = 2
 beta = 0.1
 completion_tokens_max = 64
@@ -68,10 +71,19 @@ refresh_every_steps = {refresh}
 
 
 def small_recipe(
-    stage: str, model: Path, more: str = "", *, r: int = 4, steps: int = 4, lr: float = 5e-3, every: int = 2
+    stage: str,
+    model: Path,
+    more: str = "",
+    *,
+    r: int = 4,
+    steps: int = 4,
+    lr: float = 5e-3,
+    every: int = 2,
+    batch: int = 2,
 ) -> Recipe:
     """A recipe; `more` goes on in its table `optim`."""
-    return parse_recipe(RECIPE.format(stage=stage, model=model, r=r, lr=lr, steps=steps, every=every) + more)
+    text = RECIPE.format(stage=stage, model=model, r=r, lr=lr, steps=steps, every=every, batch=batch)
+    return parse_recipe(text + more)
 
 
 def write_model(folder: Path) -> Path:
@@ -113,10 +125,13 @@ def run_sft(
     return train_sft(recipe, RunFolder(out, recipe, progress), rows, rows[:dev], codec.tokenizer.pad_token_id)
 
 
-def run_kto(model: Path, out: Path, rate: Any = None, progress: Progress | None = None) -> Outcome:
-    """Train on eight labelled rows. `rate` is the policy's emission rate."""
-    codec, recipe = Qwen3Codec(model), small_recipe("kto", model, KTO)
-    return train_kto(recipe, RunFolder(out, recipe, progress), labelled(codec), codec.tokenizer, rate)
+def run_kto(
+    model: Path, out: Path, rate: Any = None, progress: Progress | None = None, *, rows: int = 8, **changes: Any
+) -> Outcome:
+    """Train on labelled rows. `rate` is the policy's emission rate."""
+    codec, recipe = Qwen3Codec(model), small_recipe("kto", model, KTO, **changes)
+    folder = RunFolder(out, recipe, progress, launched(os.environ))
+    return train_kto(recipe, folder, labelled(codec, rows), codec.tokenizer, rate)
 
 
 class Bandit:
@@ -162,14 +177,16 @@ def run_grpo(
     progress: Progress | None = None,
     *,
     refresh: int = 0,
+    problems: int = 2,
     **changes: Any,
 ) -> Outcome:
     """Train the model of the shop in `folder` on four of its problems."""
     torch.set_num_threads(1)
-    recipe = small_recipe("grpo", folder / "model", GRPO.format(refresh=refresh), lr=1e-2, **changes)
-    problems = tuple(read_problems((folder / "train.jsonl").read_bytes().splitlines())[:4])
-    ports = GrpoPorts(problems=problems, codec=Qwen3Codec(folder / "model"), run_jobs=run_jobs, server=server)
-    return train_grpo(recipe, RunFolder(out, recipe, progress), ports)
+    more = GRPO.format(refresh=refresh, problems=problems)
+    recipe = small_recipe("grpo", folder / "model", more, lr=1e-2, **changes)
+    asked = tuple(read_problems((folder / "train.jsonl").read_bytes().splitlines())[:4])
+    ports = GrpoPorts(problems=asked, codec=Qwen3Codec(folder / "model"), run_jobs=run_jobs, server=server)
+    return train_grpo(recipe, RunFolder(out, recipe, progress, launched(os.environ)), ports)
 
 
 def run_losing(folder: Path, out: Path, progress: Progress | None = None) -> Outcome:
@@ -190,16 +207,50 @@ def engine_processes() -> ForkServerContext:
     return context
 
 
+def run_in_two(work: Callable[..., object], *given: object) -> list[int]:
+    """Run `work(*given)` in two processes that find each other as a launcher's do. Their exit codes."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = int(found.getsockname()[1])
+    started = [engine_processes().Process(target=_be_one, args=(index, port, work, given)) for index in (0, 1)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(LIMIT_S)
+        if process.is_alive():
+            process.kill()
+    return [process.exitcode for process in started]
+
+
+def _be_one(index: int, port: int, work: Callable[..., object], given: tuple[object, ...]) -> None:
+    torch.set_num_threads(1)
+    named = {"RANK": str(index), "LOCAL_RANK": str(index), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    os.environ.update(named, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="")
+    work(*given)
+
+
 def require_killed(work: Callable[..., None], out: Path, *given: object) -> None:
     """Run `work(out, *given)`, which trains in `out`, in another process until it dies there by -9."""
     killed = engine_processes().Process(target=work, args=(out, *given))
     killed.start()
-    killed.join(300)
+    killed.join(LIMIT_S)
     assert killed.exitcode == -signal.SIGKILL
     assert not (out / CHECKPOINT).exists()
 
 
-def _die_in(step: int) -> Progress:
+def terminate_in(step: int) -> None:
+    """Send this process SIGTERM when it ends this step, from now on; never for 0."""
+    real = Watch.on_step_end
+
+    def on_step_end(watch: Watch, args: Any, state: Any, control: Any, **rest: Any) -> Any:
+        if state.global_step == step:
+            signal.raise_signal(signal.SIGTERM)
+        return real(watch, args, state, control, **rest)
+
+    Watch.on_step_end = on_step_end  # type: ignore[method-assign]
+
+
+def die_in(step: int) -> Progress:
     """A progress report that ends its process by kill -9 in this step."""
     torch.set_num_threads(1)  # as in the tests: sums are taken in the same order
 
@@ -212,15 +263,15 @@ def _die_in(step: int) -> Progress:
 
 def die_in_sft(out: Path, model: Path, step: int, steps: int) -> None:
     """A run of so many steps that dies in the step named."""
-    run_sft(model, out, steps=steps, progress=_die_in(step))
+    run_sft(model, out, steps=steps, progress=die_in(step))
 
 
 def die_in_kto(out: Path, model: Path, step: int, rates: tuple[float, ...]) -> None:
     """A run that dies in the step named, watched by these rates."""
     watched = iter(rates)
-    run_kto(model, out, lambda policy: next(watched), progress=_die_in(step))
+    run_kto(model, out, lambda policy: next(watched), progress=die_in(step))
 
 
 def die_in_grpo(out: Path, folder: Path, step: int) -> None:
     """A losing run that dies in the step named."""
-    run_losing(folder, out, progress=_die_in(step))
+    run_losing(folder, out, progress=die_in(step))

@@ -1,4 +1,4 @@
-"""Two processes that train one run: the losses of one process, and one writer.
+"""Two processes that train one run: the losses of one process, one writer, and one verdict.
 
 The process group (gloo, on loopback) and the engine's data parallelism are real. The devices are CPUs, where the pinned
 accelerate shares out rows but no weights, whatever its config asks for.
@@ -7,22 +7,34 @@ accelerate shares out rows but no weights, whatever its config asks for.
 from __future__ import annotations
 
 import os
-import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
+from safetensors.torch import load_file
 
 from foundation.errors import ArenaError
-from tests.training.stage_runs import engine_processes, lines_of
+from tests.training.stage_runs import (
+    Bandit,
+    die_in,
+    lines_of,
+    run_grpo,
+    run_in_two,
+    run_kto,
+    terminate_in,
+)
 from tests.training.stock import RECIPES, Stock, corpus_of, reopen_stock, shortest
 from training.models.opening import open_run
+from training.models.render import Qwen3Codec
 from training.recipe import parse_recipe, read_recipe
-from training.run import ALONE, Processes, newest_checkpoint, open_checkpoint
+from training.rollouts.rollout import EpisodeLine, Job
+from training.run import ALONE, CHECKPOINT, Outcome, Processes, launched, newest_checkpoint, open_checkpoint
 from training.stages.pipeline import run_stage
 
 TWO = Processes(index=0, count=2)
-LIMIT_S = 300
 RECIPE = """
 [data]
 corpus = ["{corpora}/corpus"]
@@ -53,12 +65,64 @@ def losses_of(run: Path) -> list[float]:
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def run_one_of_two(index: int, port: int, folder: Path, recipe: Path, out: Path) -> None:
-    """The run of one of two processes that find each other as a launcher's do."""
-    torch.set_num_threads(1)
-    named = {"RANK": str(index), "LOCAL_RANK": str(index), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    os.environ.update(named, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="")
+def agree(two: Path, one: Path, keys: Sequence[str], rel: float = 1e-4) -> None:
+    """What was logged, and the adapters, but for the order of sums."""
+    found = [{key: [line[key] for line in lines_of(run) if key in line] for key in keys} for run in (two, one)]
+    for key in keys:
+        assert found[1][key] and found[0][key] == pytest.approx(found[1][key], rel=rel, abs=1e-5), key
+    weights = [load_file(run / CHECKPOINT / "adapter_model.safetensors") for run in (two, one)]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weight, weights[1][name], rtol=1e-2, atol=2e-4)
+
+
+def said_by(out: Path) -> list[str]:
+    """What each process of a run in `out` ended with."""
+    return [out.with_suffix(f".{index}").read_text("utf-8") for index in (0, 1)]
+
+
+def say(out: Path, run: Callable[[], Outcome]) -> None:
+    """Keep what one of two processes ends with: the guard, or the error."""
+    try:
+        ended = run().stopped_by
+    except ArenaError as error:
+        ended = error.failure.detail
+    out.with_suffix(f".{launched(os.environ).index}").write_text(ended, "utf-8")
+
+
+def sft_in_two(folder: Path, recipe: Path, out: Path) -> None:
     run_stage(read_recipe(recipe), out, reopen_stock(folder).bench, open_teacher=no_teacher)
+
+
+def kto_in_two(model: Path, out: Path, rows: int, terminated: int = 0) -> None:
+    if launched(os.environ).index == 1:
+        terminate_in(terminated)
+    say(out, lambda: run_kto(model, out, rows=rows, batch=4, steps=6, lr=2e-2, every=50))
+
+
+def kto_watched_in_two(model: Path, out: Path) -> None:
+    """The first process samples; its guard ends both."""
+    rates = iter((1.0, 0.5)) if launched(os.environ).is_first else iter(())
+    say(out, lambda: run_kto(model, out, lambda policy: next(rates)))
+
+
+class HalfWrong(Bandit):
+    """The second half of a step's rollouts, those of the second process, have logprobs of another policy."""
+
+    def __call__(self, jobs: Sequence[Job], sampler: Any) -> list[EpisodeLine]:
+        lines = super().__call__(jobs, sampler)
+        for place in range(len(lines) // 2, len(lines)):
+            rollout: Any = lines[place].rollout
+            worse = tuple(p - bit for p, bit in zip(rollout.logprobs, rollout.mask, strict=True))
+            lines[place] = replace(lines[place], rollout=replace(rollout, logprobs=worse))
+        return lines
+
+
+GRPO: dict[str, Any] = {"problems": 3, "batch": 1, "steps": 5, "refresh": 2, "every": 1}  # a group is split
+
+
+def grpo_in_two(folder: Path, out: Path, died: int = 0, is_wrong: bool = False) -> None:
+    bandit = (HalfWrong if is_wrong else Bandit)(Qwen3Codec(folder / "model"))
+    say(out, lambda: run_grpo(folder, out, bandit, progress=die_in(died), **GRPO))
 
 
 def test_two_processes_come_to_the_losses_of_one(stock: Stock, tmp_path: Path) -> None:
@@ -70,16 +134,7 @@ def test_two_processes_come_to_the_losses_of_one(stock: Stock, tmp_path: Path) -
     recipe.write_text(stock.recipe_text("sft", RECIPE.format(corpora=tmp_path)), "utf-8")
     done = run_stage(read_recipe(recipe), one, stock.bench, open_teacher=no_teacher, environment={})
     assert done.steps > 3 and done.metrics["rows"] % 2  # the last step of an epoch has one row
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = int(found.getsockname()[1])
-    given = (port, stock.folder, recipe, two)
-    started = [engine_processes().Process(target=run_one_of_two, args=(index, *given)) for index in (0, 1)]
-    for process in started:
-        process.start()
-    for process in started:
-        process.join(LIMIT_S)
-    assert [process.exitcode for process in started] == [0, 0]
+    assert run_in_two(sft_in_two, stock.folder, recipe, two) == [0, 0]
     assert losses_of(two) == pytest.approx(losses_of(one), rel=1e-5)
     assert losses_of(one)[-1] < losses_of(one)[0]
     lineage = open_checkpoint(two)
@@ -92,16 +147,63 @@ def test_two_processes_come_to_the_losses_of_one(stock: Stock, tmp_path: Path) -
     assert (two / "checkpoint" / "tokenizer.json").exists() and not (two / "trainer").exists()
 
 
-def test_a_stage_that_samples_from_what_it_trains_or_uneven_steps_refuse_a_second_process(
+@pytest.mark.parametrize("rows", [7, 6])
+def test_kto_pairs_and_measures_over_the_rows_of_both_processes(model: Path, tmp_path: Path, rows: int) -> None:
+    """The last batch has three rows, then two: the second process has one of them, then none."""
+    torch.set_num_threads(1)
+    run_kto(model, tmp_path / "one", rows=rows, batch=4, steps=6, lr=2e-2)
+    assert run_in_two(kto_in_two, model, tmp_path / "two", rows) == [0, 0]
+    keys = ("loss", "kl", "grad_norm", "rewards/chosen", "rewards/rejected", "rewards/margins", "logps/rejected")
+    agree(tmp_path / "two", tmp_path / "one", keys)
+    assert max(line.get("kl", 0) for line in lines_of(tmp_path / "one")) > 0.01  # z0 counts
+
+
+def test_sigterm_to_one_process_ends_both_and_loses_no_step(model: Path, tmp_path: Path) -> None:
+    run_kto(model, tmp_path / "one", rows=7, batch=4, steps=6, lr=2e-2)
+    run_in_two(kto_in_two, model, tmp_path / "two", 7, 3)
+    assert [text.rpartition(" was ")[2] for text in said_by(tmp_path / "two")] == ["asked to end by SIGTERM"] * 2
+    assert [line["step"] for line in lines_of(tmp_path / "two")] == [1, 2, 3]
+    assert newest_checkpoint(tmp_path / "two" / "trainer", TWO) == str(tmp_path / "two" / "trainer" / "checkpoint-3")
+    assert run_in_two(kto_in_two, model, tmp_path / "two", 7) == [0, 0]
+    agree(tmp_path / "two", tmp_path / "one", ("loss", "kl"))
+
+
+def test_a_guard_of_one_process_ends_both_with_one_sentence(model: Path, stock: Stock, tmp_path: Path) -> None:
+    assert run_in_two(kto_watched_in_two, model, tmp_path / "kto") == [0, 0]
+    assert run_in_two(grpo_in_two, stock.folder, tmp_path / "grpo", 0, True) == [0, 0]
+    for name, begins in (("kto", "emission: 0.500 of dev"), ("grpo", "logprobs: sampler and trainer differ by 0.5")):
+        first, second = said_by(tmp_path / name)
+        assert first.startswith(begins) and second == first
+
+
+def test_grpo_with_a_group_in_both_processes_comes_to_one_s_and_goes_on_after_a_kill(
     stock: Stock, tmp_path: Path
 ) -> None:
+    """It is killed between two renewals of the behaviour policy."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    run_grpo(stock.folder, one, Bandit(stock.codec), **GRPO)
+    assert run_in_two(grpo_in_two, stock.folder, two, 4)[0] == -9
+    assert newest_checkpoint(two / "trainer", TWO) == str(two / "trainer" / "checkpoint-3")
+    assert run_in_two(grpo_in_two, stock.folder, two) == [0, 0]
+    agree(two, one, ("loss", "reward", "grad_norm", "importance_ratio", "rollouts"), rel=1e-3)
+
+
+def test_what_processes_can_not_share_out_is_refused(stock: Stock, tmp_path: Path) -> None:
     two = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
-    for text, told in (
-        ((RECIPES / "grpo.toml").read_text("utf-8"), "V2124.*grpo samples from the policy it trains"),
-        (stock.recipe_text("sft", "[optim]\naccumulation = 3\n"), "V2120.*accumulation = 3 does not divide among 2"),
+    grpo = (RECIPES / "grpo.toml").read_text("utf-8")
+    for text, more, told in (
+        (grpo, {"ACCELERATE_USE_FSDP": "true"}, "V2124.*grpo needs whole weights in one process"),
+        (
+            stock.recipe_text("sft", "[optim]\naccumulation = 3\n"),
+            {},
+            "V2120.*accumulation = 3 does not divide among 2",
+        ),
+        (stock.recipe_text("kto", "[optim]\nbatch_rows = 3\n"), {}, "V2120.*batch_rows = 3 does not divide among 2"),
     ):
         with pytest.raises(ArenaError, match=told):
-            run_stage(parse_recipe(text), tmp_path / "run", stock.bench, open_teacher=no_teacher, environment=two)
+            run_stage(
+                parse_recipe(text), tmp_path / "run", stock.bench, open_teacher=no_teacher, environment=two | more
+            )
     assert not (tmp_path / "run").exists()
 
 

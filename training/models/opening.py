@@ -2,9 +2,10 @@
 
 Adapters of earlier stages are merged, each onto the model it was trained on, before the next one trains; so
 every run trains one adapter on one plain model. Full training keeps its weights in fp32, whatever is computed in bf16:
-small updates would round away. Attention is SDPA (paper B.1), without a mask where rows are padded on the right: the
-same numbers for a quarter less work on CPU. Nothing is fetched: a model is a local folder, of a finished run or with a
-config. Torch is imported by what computes, so that a missing model or engine is said without it.
+small updates would round away. Attention is SDPA (paper B.1) unless a recipe says another, without a mask where rows
+are padded on the right: the same numbers for a quarter less work on CPU. Nothing is fetched: a model is a local folder,
+of a finished run or with a config. Torch is imported by what computes, so that a missing model or engine is said
+without it.
 """
 
 from __future__ import annotations
@@ -85,16 +86,23 @@ def require_candidate(name: str) -> Path:
     return require_model(name)
 
 
-def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, str]:
+def open_parent(recipe: Recipe) -> tuple[Any, str]:
     """(model, sha256 of what it comes from: the parent's lineage, or the base's weights).
 
-    `dtype` None: as the recipe trains it. Raises ArenaError V2124 when either can't be opened, V2166 when a
-    parent was changed.
+    Dtype and attention are those that the recipe trains with. Raises ArenaError V2124 when either can't be opened,
+    V2166 when a parent was changed.
     """
-    if dtype is None:
-        import torch
+    import torch
 
-        dtype = torch.bfloat16 if recipe.optim.is_bf16 and recipe.lora.r else torch.float32
+    found, sha256 = _open_below(recipe, torch.bfloat16 if recipe.optim.is_bf16 and recipe.lora.r else torch.float32)
+    try:
+        found.set_attn_implementation(recipe.engine.attn_implementation)
+    except (ImportError, ValueError) as error:
+        raise ArenaError("V2124", f"attn_implementation: {error}") from error
+    return found, sha256
+
+
+def _open_below(recipe: Recipe, dtype: torch.dtype) -> tuple[Any, str]:
     if not recipe.parent:
         return open_model(recipe.model, dtype), weights_sha256(Path(recipe.model))
     return open_run(Path(recipe.parent), dtype), open_checkpoint(Path(recipe.parent)).sha256
@@ -107,7 +115,7 @@ def open_run(folder: Path, dtype: torch.dtype) -> Any:
         return open_model(str(weights), dtype)
     from peft import PeftModel
 
-    below, found = open_parent(lineage.recipe, dtype)
+    below, found = _open_below(lineage.recipe, dtype)
     if found != lineage.parent_sha256:
         raise ArenaError("V2166", f"what lies under {folder} is not what it was trained on")
     merged = PeftModel.from_pretrained(below, str(weights)).merge_and_unload()

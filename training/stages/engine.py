@@ -7,10 +7,13 @@ that is NaN or infinite ends the run as a guard does.
 
 from __future__ import annotations
 
-import math
 import os
+import random
+import signal
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,11 @@ import torch
 import transformers
 from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
+from transformers.integrations import TensorBoardCallback
 
 from training.guards import GuardStopError, require_finite, require_small_kl
 from training.recipe import Recipe
-from training.run import ALONE, LOG, Outcome, Processes, RunFolder, newest_checkpoint
+from training.run import ALONE, LOG, Outcome, PreemptionError, Processes, RunFolder, newest_checkpoint
 
 
 def engine_arguments(recipe: Recipe, engine: Path, *, lr: float, processes: Processes = ALONE) -> dict[str, Any]:
@@ -39,7 +43,7 @@ def engine_arguments(recipe: Recipe, engine: Path, *, lr: float, processes: Proc
         "learning_rate": lr,
         "lr_scheduler_type": optim.schedule,
         "warmup_steps": optim.warmup_share,  # below 1: a share of all steps
-        "optim": "adamw_torch_fused",
+        "optim": recipe.engine.optim,
         "adam_beta1": 0.9,
         "adam_beta2": 0.999,
         "adam_epsilon": 1e-8,
@@ -60,7 +64,12 @@ def engine_arguments(recipe: Recipe, engine: Path, *, lr: float, processes: Proc
         "save_total_limit": 2,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,  # it would show the average in the place of a NaN loss
-        "report_to": [],
+        "report_to": list(recipe.engine.report_to),
+        "run_name": recipe.name,
+        "torch_compile": recipe.engine.torch_compile,
+        "push_to_hub": bool(recipe.engine.push_to_hub),
+        "hub_model_id": recipe.engine.push_to_hub or None,
+        "hub_private_repo": True,
         "disable_tqdm": True,
         "dataloader_pin_memory": is_cuda,
     }
@@ -75,25 +84,32 @@ def quiet_engine() -> None:
 
 
 class Watch(TrainerCallback):  # type: ignore[misc]
-    """Logs each step to the run's folder and stops on NaN or inf. `stopped_by` names a guard that fired."""
+    """Logs each step to the run's folder and stops on NaN or inf, and on SIGTERM once a batch is done.
+
+    `stopped_by` names a guard that fired. All processes of a run end with the verdict of one.
+    """
 
     def __init__(self, folder: RunFolder, log: str = LOG) -> None:
-        self._folder, self._log = folder, log
+        self.folder, self.log = folder, log
         self.stopped_by = ""
+        self.is_ending = False  # by SIGTERM, after a whole step
+        self._saved = 0  # the step of the newest checkpoint
+        self._after: tuple[Any, ...] | None = None  # what was drawn and counted up to the last whole step
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
         """Lines of steps that a resumed run takes again are dropped from the log."""
-        self._folder.rewind(int(state.global_step), self._log)
+        self._saved = int(state.global_step)
+        self.folder.rewind(self._saved, self.log)
         return control
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
         """Keep the numbers of a step, and look at its loss and KL."""
         numbers = {name: float(value) for name, value in (logs or {}).items() if isinstance(value, int | float)}
-        self._folder.log({"step": state.global_step} | numbers, self._log)
+        self.folder.log({"step": state.global_step} | numbers, self.log)
         if "loss" in numbers:
             self.guard(control, lambda: require_finite("loss", numbers["loss"]))
         if "kl" in numbers:
-            self.guard(control, lambda: require_small_kl(numbers["kl"], self._folder.recipe.guards))
+            self.guard(control, lambda: require_small_kl(numbers["kl"], self.folder.recipe.guards))
         return control
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
@@ -102,43 +118,113 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         if gradients:
             total = torch.nn.utils.get_total_norm(gradients)
             norm = float(total.full_tensor() if isinstance(total, DTensor) else total)  # spread over processes: whole
-            self.guard(control, lambda: require_finite("gradient norm", norm))
-            if not math.isfinite(norm):
+            if self.guard(control, lambda: require_finite("gradient norm", norm)):
                 model.zero_grad(set_to_none=True)
+        return control
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
+        """Raises PreemptionError in all processes where SIGTERM has come to one."""
+        if any(self.folder.processes.gather(self.folder.is_preempted)):
+            self.folder.is_preempted = True
+            self.folder.require_time()
         return control
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
         """Report progress."""
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        self._after = (random.getstate(), torch.get_rng_state(), cuda, state.num_input_tokens_seen)
+        if any(self.folder.processes.gather(self.folder.is_preempted)):
+            self.end(control)
         if self.stopped_by:
             control.should_save = False
-        if self._folder.progress:
-            self._folder.progress("train", int(state.global_step), int(state.max_steps))
+        if self.folder.progress:
+            self.folder.progress("train", int(state.global_step), int(state.max_steps))
         return control
 
-    def guard(self, control: Any, check: Callable[[], None]) -> None:
-        """Ask a guard; one that fires ends the training after this step."""
+    def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
+        """Remember which step is on disk."""
+        self._saved = int(state.global_step)
+        return control
+
+    def end(self, control: Any) -> None:
+        """End after this step, which is kept."""
+        self.is_ending = control.should_training_stop = control.should_save = True
+
+    def keep(self, trainer: Any) -> None:
+        """Write a checkpoint of the last whole step, as it was when that ended, unless there is one."""
+        if self._after is None or self._saved >= int(trainer.state.global_step):
+            return
+        drawn, torch_state, cuda, trainer.state.num_input_tokens_seen = self._after
+        random.setstate(drawn)
+        torch.set_rng_state(torch_state)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        trainer._save_checkpoint(trainer.model, trial=None)
+
+    def guard(self, control: Any, check: Callable[[], None]) -> bool:
+        """Ask a guard, in all processes; one that fires in any of them ends the training of all after this step."""
+        detail = ""
         try:
             check()
         except GuardStopError as stop:
-            self.stopped_by = (
-                self.stopped_by or stop.failure.detail
-            )  # the first one; what follows may be its consequence
+            detail = stop.failure.detail
+        detail = next(filter(None, self.folder.processes.gather(detail)), "")
+        if detail:
+            self.stopped_by = self.stopped_by or detail  # the first one; what follows may be its consequence
             control.should_training_stop = True
             control.should_save = False  # a run killed now would go on behind the guard
+        return bool(detail)
 
 
-def run_trainer(
-    trainer: Any, watch: Watch, engine: Path, parent_sha256: str, processes: Processes = ALONE, *, before: int
-) -> Outcome:
+@contextmanager
+def heeding_sigterm(folder: RunFolder) -> Iterator[None]:
+    """Inside, SIGTERM asks the run to end where nothing is lost. Signals come to the main thread alone."""
+
+    def ask(number: int, frame: Any) -> None:
+        folder.is_preempted = True
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, ask) if is_main else None
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
+
+
+def run_trainer(trainer: Any, watch: Watch, engine: Path, parent_sha256: str, *, before: int) -> Outcome:
     """Train from the newest checkpoint in `engine` on, `before` as `newest_checkpoint` has it.
 
-    The engine's own printing is left out: standard output is the command's.
+    The engine's own printing is left out: standard output is the command's. Raises PreemptionError after SIGTERM.
     """
+    folder = watch.folder
     trainer.remove_callback(PrinterCallback)
-    result = trainer.train(resume_from_checkpoint=newest_checkpoint(engine, processes, before=before))
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TensorBoardCallback):  # the engine's own place goes when the run is finished
+            callback.logging_dir = str(folder.path / "tensorboard" / Path(watch.log).stem)
+    with heeding_sigterm(folder):
+        try:
+            result = trainer.train(resume_from_checkpoint=newest_checkpoint(engine, folder.processes, before=before))
+        except PreemptionError:
+            watch.keep(trainer)
+            raise
+    if watch.is_ending and not watch.stopped_by and result.global_step < trainer.state.max_steps:
+        folder.is_preempted = True
+        folder.require_time()
     return Outcome(
         parent_sha256=parent_sha256,
         steps=int(result.global_step),
         losses=tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line),
         stopped_by=watch.stopped_by,
     )
+
+
+def save_model(trainer: Any, folder: RunFolder) -> None:
+    """Write what the run came to: the first process writes the whole, the others give their parts of it."""
+    if folder.processes.count == 1:
+        folder.save(trainer.model)
+        return
+    whole = trainer.accelerator.get_state_dict(trainer.model)
+    if folder.processes.is_first:
+        folder.save(trainer.accelerator.unwrap_model(trainer.model), state_dict=whole)
+    folder.processes.wait()

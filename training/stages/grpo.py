@@ -32,14 +32,15 @@ from training.models.render import Qwen3Codec, masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import EpisodeLine, Job, jobs_of
-from training.run import Outcome, RunFolder
+from training.run import Outcome, RunFolder, newest_checkpoint
 from training.samplers.in_process import eval_mode, sampler_of
 from training.samplers.vllm import VllmSampler
-from training.stages.engine import Watch, engine_arguments, run_trainer
+from training.stages.engine import Watch, engine_arguments, run_trainer, save_model
 
 # names in the log, of each step
 _SAMPLED, _ALONE, _DROPPED, _MIXED = "rollouts", "rollouts/without_teacher", "rollouts/dropped: ", "groups/mixed"
 _MASK = f"{_DROPPED}mask"
+_BEHAVIOUR = "behaviour.pt"  # in a checkpoint
 
 RunJobs = Callable[[Sequence[Job], Sampler], Sequence[EpisodeLine]]
 
@@ -67,8 +68,8 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts) -> Outcome:
     rules = recipe.grpo
     watch = GrpoWatch(folder)
     arguments = engine_arguments(recipe, folder.engine, lr=recipe.optim.lr)
-    group_rows = rules.problems_per_step * rules.samples
-    arguments["gradient_accumulation_steps"] = group_rows // recipe.optim.batch_rows
+    batches = rules.problems_per_step * rules.samples // recipe.optim.batch_rows
+    arguments["gradient_accumulation_steps"] = batches // folder.processes.count
     arguments |= {"num_train_epochs": 1, "max_steps": -1}  # the rows are the run
     config = GRPOConfig(
         **arguments,
@@ -109,7 +110,7 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts) -> Outcome:
         done = Outcome(
             parent_sha256=parent_sha256, steps=int(trainer.state.global_step), stopped_by=stop.failure.detail
         )
-    folder.save(trainer.model)
+    save_model(trainer, folder)
     told = sum((Counter(line) for line in watch.counted()), Counter[str]())  # before a kill too
     dropped = {name.removeprefix(_DROPPED): int(told[name]) for name in told if name.startswith(_DROPPED)}
     metrics = {"without_teacher": float(told[_ALONE])} | _ends(trainer.state.log_history)
@@ -138,7 +139,7 @@ class GrpoWatch(Watch):
 
     def counted(self) -> list[dict[str, float]]:
         """What became of the rollouts of each step of the run so far, all of its resumptions together."""
-        logged = [line for line in self._folder.lines() if _SAMPLED in line]
+        logged = [line for line in self.folder.lines() if _SAMPLED in line]
         names = (_SAMPLED, _ALONE, _MIXED)
         kept = [{name: line[name] for name in line if name in names or name.startswith(_DROPPED)} for line in logged]
         return [*kept, self.step] if self.step else kept
@@ -159,13 +160,13 @@ class Behaviour:
 
     def renew(self) -> None:
         """From now on the policy that samples is the one that is trained, as it is now."""
-        self._kept = {name: weight.detach().clone() for name, weight in self._trained()}
+        self.kept = {name: weight.detach().clone() for name, weight in self._trained()}
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """The model holds the behaviour policy's weights inside, and its own again afterwards."""
         own = {name: weight.detach().clone() for name, weight in self._trained()}
-        self._load(self._kept)
+        self._load(self.kept)
         try:
             yield
         finally:
@@ -186,48 +187,87 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
     def prepare(self, recipe: Recipe, ports: GrpoPorts, version: str, watch: GrpoWatch) -> None:
         """What the run samples with, and where it counts; to be called before `train`."""
         self._recipe, self._ports, self._version, self._watch = recipe, ports, version, watch
-        self._behaviour = Behaviour(self.model)
+        self._processes = watch.folder.processes
+        self._behaviour = Behaviour(self.model) if ports.server is None else None  # else the server's
         self._renewed_at = 0
-        self._batch: list[tuple[Rollout, Reward]] = []
+        self._batch: list[tuple[Rollout, Reward]] = []  # of all processes
+        resumed = newest_checkpoint(watch.folder.engine, self._processes)
+        if resumed and (kept := Path(resumed) / _BEHAVIOUR).exists():
+            told = torch.load(kept, map_location="cpu", weights_only=True)
+            self._renewed_at = told["renewed_at"]
+            if self._behaviour:
+                self._behaviour.kept = told["weights"]
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """With the behaviour policy, which a run that is resumed between two renewals samples with."""
+        if self._renewed_at and self._processes.is_first:
+            kept = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}" / _BEHAVIOUR
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            weights = self._behaviour.kept if self._behaviour else {}
+            torch.save({"renewed_at": self._renewed_at, "weights": weights}, kept)
+        super()._save_checkpoint(model, trial)
 
     def sample(self, prompts: Sequence[str]) -> dict[str, list[Any]]:
-        """A rollout for each prompt (problem ids, each repeated for its group)."""
+        """A rollout for each prompt (problem ids, each repeated for its group): the first process samples for all."""
         step, every = self.state.global_step, self._recipe.grpo.refresh_every_steps
         if every and step - self._renewed_at >= every:
-            self._behaviour.renew()
             self._renewed_at = step
+            self._renew()
+        asked = [name for part in self._processes.gather(list(prompts)) for name in part]
+        self._batch = self._processes.by_first(lambda: self._rollouts(asked, step))
+        first = self._processes.index * len(prompts)
+        own = self._batch[first : first + len(prompts)]
+        return {
+            "prompt_ids": [list(rollout.prompt_ids) for rollout, _ in own],
+            "completion_ids": [list(rollout.completion_ids) for rollout, _ in own],
+            "logprobs": [list(rollout.logprobs) for rollout, _ in own],
+            "env_mask": [list(rollout.mask) for rollout, _ in own],
+            "reward": [reward.value for _, reward in own],
+        }
+
+    def _rollouts(self, asked: Sequence[str], step: int) -> list[tuple[Rollout, Reward]]:
+        """Sample, count, and ask the guards."""
         model = self.accelerator.unwrap_model(self.model)
         problems = {problem.problem_id: problem for problem in self._ports.problems}
         count, jobs, seed = Counter[str](), list[Job](), self._recipe.seed + 1_000_003 * step
-        for problem_id in prompts:
+        for problem_id in asked:
             count[problem_id] += 1
             jobs.append(jobs_of([problems[problem_id]], count[problem_id], seed)[-1])
-        with self._behaviour.in_place(), eval_mode(model):
+        with self._behaviour.in_place() if self._behaviour else contextlib.nullcontext(), eval_mode(model):
             found = self._ports.run_jobs(jobs, self._sampler(model))
+        self._watch.folder.require_time()  # episodes that SIGTERM cut short are no rollouts
         self._watch.step = {_SAMPLED: float(len(found)), _ALONE: 0.0}
-        self._batch = [self._kept(line) for line in found]
-        rewards = [reward for _, reward in self._batch]
-        self._watch.step[_MIXED] = mixed_share(rewards, self._recipe.grpo.samples)
+        kept = [self._kept(line) for line in found]
+        self._watch.step[_MIXED] = mixed_share([reward for _, reward in kept], self._recipe.grpo.samples)
         steps = self._watch.counted()
         wrong = ["a turn holds the template's tokens"] * int(sum(step.get(_MASK, 0) for step in steps))
         require_exact_masks(int(sum(step[_SAMPLED] for step in steps)), wrong, self._recipe.guards)
         require_mixed([step[_MIXED] for step in steps], self._recipe.guards)
-        rollouts = [rollout for rollout, _ in self._batch]
         limit = self._recipe.grpo.completion_tokens_max
         full = sum(
             line.rollout is not None and (line.result.is_overflow or len(line.rollout.completion_ids) > limit)
             for line in found
         )
         require_context(full, len(found))
-        if not any(any(rollout.mask) for rollout in rollouts):
+        if not any(any(rollout.mask) for rollout, _ in kept):
             raise GuardStopError("nothing to learn", f"all {len(found)} rollouts of a step: {self._watch.step}")
-        return {
-            "prompt_ids": [list(rollout.prompt_ids) for rollout in rollouts],
-            "completion_ids": [list(rollout.completion_ids) for rollout in rollouts],
-            "logprobs": [list(rollout.logprobs) for rollout in rollouts],
-            "env_mask": [list(rollout.mask) for rollout in rollouts],
-            "reward": [reward.value for _, reward in self._batch],
-        }
+        return kept
+
+    def _renew(self) -> None:
+        """From now on the policy that samples is the one that is trained, as it is now."""
+        if self._behaviour:
+            self._behaviour.renew()
+            return
+        whole = self.accelerator.get_state_dict(self.model)  # all processes give their parts
+        adapter = self._adapter()
+        if self._processes.is_first and not adapter.exists():
+            draft = adapter.with_suffix(".draft")  # a kill in here must not leave half an adapter to be served
+            shutil.rmtree(draft, ignore_errors=True)
+            self.accelerator.unwrap_model(self.model).save_pretrained(str(draft), state_dict=whole)
+            move_into_place(draft, adapter)
+
+    def _adapter(self) -> Path:
+        return Path(self.args.output_dir) / f"behaviour-{self._renewed_at}"
 
     def _sampler(self, model: Any) -> Sampler:
         """The behaviour policy: the model, which holds its weights now, or the server with its adapter."""
@@ -236,13 +276,7 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             version = f"{self._version[:12]}-{self._renewed_at}"
             return sampler_of(model, codec, version, self._recipe.sample_rows)
         if self._renewed_at:  # until then it is the parent, which is served
-            adapter = Path(self.args.output_dir) / f"behaviour-{self._renewed_at}"
-            if not adapter.exists():
-                draft = adapter.with_suffix(".draft")  # a kill in here must not leave half an adapter to be served
-                shutil.rmtree(draft, ignore_errors=True)
-                model.save_pretrained(str(draft))
-                move_into_place(draft, adapter)
-            server.load_adapter(adapter)
+            server.load_adapter(self._adapter())
         return server
 
     def _kept(self, line: EpisodeLine) -> tuple[Rollout, Reward]:
@@ -264,12 +298,14 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         size = self._recipe.grpo.samples
         advantages = torch.zeros(output["completion_ids"].shape, device=output["completion_ids"].device)
-        for start in range(0, len(self._batch), size):
+        weight = self._recipe.grpo.tool_weight if self._recipe.grpo.is_blended_per_turn else 0.0
+        rows: list[Sequence[float]] = []
+        for start in range(0, len(self._batch), size):  # groups may be split among processes
             group = self._batch[start : start + size]
-            weight = self._recipe.grpo.tool_weight if self._recipe.grpo.is_blended_per_turn else 0.0
-            rows = token_advantages([one for one, _ in group], [reward for _, reward in group], turn_weight=weight)
-            for place, row in enumerate(rows, start):
-                advantages[place, : len(row)] = torch.tensor(row)
+            rows += token_advantages([one for one, _ in group], [reward for _, reward in group], turn_weight=weight)
+        first = self._processes.index * len(advantages)
+        for place, row in enumerate(rows[first : first + len(advantages)]):
+            advantages[place, : len(row)] = torch.tensor(row)
         output["advantages"] = advantages
         # Without a vLLM server TRL ignores what the sampler says, and every ratio would be 1.
         output["old_per_token_logps"] = output["sampling_per_token_logps"]
@@ -306,16 +342,20 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         loss = super()._compute_loss(model, inputs)
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
         gaps = (self._scored - inputs["old_per_token_logps"])[mask]
-        if gaps.numel():
-            self._metrics["train"]["importance_ratio"].append(float(torch.exp(gaps).mean()))
+        if (ratio := self._mean_of_all(torch.exp(gaps))) is not None:
+            self._metrics["train"]["importance_ratio"].append(ratio)
         self._gaps.append(gaps.abs())
         # The first step, and each that begins with a renewed policy: all is scored, and no update has moved it yet.
         if self.state.global_step == self._renewed_at and len(self._gaps) == self.args.steps_per_generation:
-            sampled = torch.cat(self._gaps)
-            gap = float(sampled.mean()) if sampled.numel() else 0.0
+            gap = self._mean_of_all(torch.cat(self._gaps)) or 0.0
             self._metrics["train"]["logprob_gap"].append(gap)
             require_same_policy(gap, self._recipe.guards)
         return loss
+
+    def _mean_of_all(self, values: torch.Tensor) -> float | None:
+        """Over the values of all processes."""
+        total, count = self.accelerator.reduce(torch.stack([values.sum(), values.new_tensor(len(values))])).tolist()
+        return float(total / count) if count else None
 
 
 def _widened(row: torch.Tensor, width: int) -> torch.Tensor:

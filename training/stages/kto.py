@@ -23,11 +23,13 @@ from training.guards import require_emission, require_two_classes
 from training.model import TokenRow
 from training.models.opening import lora_config, open_parent, placed
 from training.recipe import Recipe
-from training.run import Outcome, RunFolder, newest_checkpoint
+from training.run import Outcome, PreemptionError, RunFolder, newest_checkpoint
 from training.samplers.in_process import eval_mode
-from training.stages.engine import Watch, engine_arguments, run_trainer
+from training.stages.engine import Watch, engine_arguments, run_trainer, save_model
+from training.stages.sft import FILLER
 
 MASK = "completion_loss_mask"
+_FILLER = msgspec.structs.replace(FILLER, prompt_length=1, is_wanted=False)  # of a last batch that processes share
 
 EmissionRate = Callable[[Any], float]  # the policy's emission rate on fixed `dev` problems
 
@@ -48,8 +50,10 @@ def train_kto(
     # An adapter switched off is its own reference; else the engine would take the base model's folder for the parent.
     reference = None if recipe.lora.r else open_parent(recipe)[0]
     watch = KtoWatch(folder, emission_rate, _start_rate(folder, recipe, emission_rate, model))
+    paired = pair_rows(rows, recipe.optim.batch_rows, recipe.seed)
     config = KTOConfig(
         **engine_arguments(recipe, folder.engine, lr=recipe.optim.lr),
+        accelerator_config={"split_batches": True} if folder.processes.count > 1 else None,  # its pairs and z0: of all
         beta=recipe.kto.beta,
         loss_type="kto",
         desirable_weight=recipe.kto.desirable_weight,
@@ -63,16 +67,17 @@ def train_kto(
         model=model,
         ref_model=reference,
         args=config,
-        train_dataset=_dataset(rows, recipe),
+        train_dataset=_dataset(paired, recipe.optim.batch_rows, is_filled=folder.processes.count > 1),
         processing_class=tokenizer,
         peft_config=lora_config(recipe.lora),
         data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=None),
         callbacks=[watch],
     )
     done = run_trainer(trainer, watch, folder.engine, parent_sha256, before=recipe.optim.steps_max)
-    folder.save(trainer.model)
-    metrics = {"rows": float(len(rows)), "wanted": float(sum(row.is_wanted for row in rows))}
-    return msgspec.structs.replace(done, metrics=metrics)
+    save_model(trainer, folder)
+    metrics = {"rows": float(len(paired)), "wanted": float(sum(row.is_wanted for row in paired))}
+    dropped = {"own pair": 1} if len(paired) < len(rows) else {}
+    return msgspec.structs.replace(done, metrics=metrics, dropped=dropped)
 
 
 class KtoWatch(Watch):
@@ -85,32 +90,60 @@ class KtoWatch(Watch):
         super().__init__(folder)
         self._recipe, self._rate, self._start_rate = folder.recipe, emission_rate, start_rate
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
+        """Also look at the step that a run was asked to end after, before it could be looked at."""
+        super().on_train_begin(args, state, control, **rest)
+        if state.global_step and not any("emission_rate" in line for line in self._lines_of(state)):
+            self._watch_emission(state, control, model)
+        return control
+
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
         """Sample `dev` with the policy as it is."""
         super().on_step_end(args, state, control, **rest)
-        if self._rate is None or state.global_step % self._recipe.kto.emission_every_steps:
-            return control
-        with eval_mode(model):
-            rate = self._rate(model)
-        self._folder.log({"step": state.global_step, "emission_rate": rate})
-        self.guard(control, lambda: require_emission(rate, self._start_rate, self._recipe.guards))
+        if not self.is_ending or state.global_step >= state.max_steps:
+            self._watch_emission(state, control, model)
         return control
+
+    def _watch_emission(self, state: Any, control: Any, model: Any) -> None:
+        if self._rate is None or state.global_step % self._recipe.kto.emission_every_steps:
+            return
+        rate_of = self._rate
+        try:
+            with eval_mode(model):
+                rate = self.folder.processes.by_first(lambda: rate_of(model))
+        except PreemptionError:
+            if state.global_step >= state.max_steps:
+                raise  # nothing comes after this step: a resumed run looks at it again
+            self.end(control)
+            return
+        self.folder.log({"step": state.global_step, "emission_rate": rate})
+        self.guard(control, lambda: require_emission(rate, self._start_rate, self._recipe.guards))
+
+    def _lines_of(self, state: Any) -> list[dict[str, float]]:
+        """What is logged of the newest step, the same in all processes."""
+        lines = self.folder.processes.by_first(self.folder.lines)
+        return [line for line in lines if line["step"] == state.global_step]
 
 
 def _start_rate(folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate | None, parent: Any) -> float:
     """The parent's emission rate: as logged when the run began, else taken of `parent` and logged; 0 without a rate."""
     if emission_rate is None:
         return 0.0
-    resumed = newest_checkpoint(folder.engine, before=recipe.optim.steps_max)
+    resumed = newest_checkpoint(folder.engine, folder.processes, before=recipe.optim.steps_max)
     # A line that a kill cut short would spoil the next one.
     folder.rewind(int(resumed.rpartition("-")[2]) if resumed else 0)
-    known = [line["emission_rate"] for line in folder.lines() if line["step"] == 0 and "emission_rate" in line]
-    if not known:
-        with eval_mode(parent):
-            known = [emission_rate(placed(parent))]
-        folder.log({"step": 0, "emission_rate": known[0]})
-    require_emission(known[0], known[0], recipe.guards)
-    return known[0]
+
+    def first_rate() -> float:
+        known = [line["emission_rate"] for line in folder.lines() if line["step"] == 0 and "emission_rate" in line]
+        if not known:
+            with eval_mode(parent):
+                known = [emission_rate(placed(parent))]
+            folder.log({"step": 0, "emission_rate": known[0]})
+        return known[0]
+
+    rate = folder.processes.by_first(first_rate)
+    require_emission(rate, rate, recipe.guards)
+    return rate
 
 
 def pair_rows(rows: Sequence[TokenRow], batch_rows: int, seed: int) -> list[TokenRow]:
@@ -120,20 +153,27 @@ def pair_rows(rows: Sequence[TokenRow], batch_rows: int, seed: int) -> list[Toke
     return ordered[:-1] if len(ordered) % batch_rows == 1 else ordered
 
 
-def _dataset(rows: Sequence[TokenRow], recipe: Recipe) -> Any:
+def _dataset(rows: Sequence[TokenRow], batch_rows: int, *, is_filled: bool = False) -> Any:
+    """The rows, the completions of each batch turned by one for its KL pairs; `is_filled` up to whole batches."""
     from datasets import Dataset
 
-    return Dataset.from_list(
-        [
-            {
-                "prompt_ids": list(row.token_ids[: row.prompt_length]),
-                "completion_ids": list(row.token_ids[row.prompt_length :]),
-                MASK: list(row.mask[row.prompt_length :]),
-                "label": row.is_wanted,
-            }
-            for row in pair_rows(rows, recipe.optim.batch_rows, recipe.seed)
-        ]
-    )
+    made = []
+    for start in range(0, len(rows), batch_rows):
+        batch = rows[start : start + batch_rows]
+        made += [_columns(row, other) for row, other in zip(batch, [batch[-1], *batch[:-1]], strict=True)]
+    return Dataset.from_list(made + [_columns(_FILLER, _FILLER)] * (-len(rows) % batch_rows if is_filled else 0))
+
+
+def _columns(row: TokenRow, other: TokenRow) -> dict[str, Any]:
+    """What the engine reads of a row; `other` lends its completion to the KL pair."""
+    return {
+        "prompt_ids": list(row.token_ids[: row.prompt_length]),
+        "completion_ids": list(row.token_ids[row.prompt_length :]),
+        MASK: list(row.mask[row.prompt_length :]),
+        "KL_completion_ids": list(other.token_ids[other.prompt_length :]),
+        "KL_" + MASK: list(other.mask[other.prompt_length :]),
+        "label": row.is_wanted,
+    }
 
 
 @dataclass
@@ -154,19 +194,43 @@ class _MaskedCollator(DataCollatorForUnpairedPreference):  # type: ignore[misc]
 
 
 class _MaskedTrainer(KTOTrainer):  # type: ignore[misc]
-    """KTO on rows that are tokens already."""
+    """KTO on rows that are tokens already. Several processes share out the rows of a batch: its z0, its loss.
+
+    The engine takes means over the rows of a process, and of these over processes; fillers must not count in them.
+    """
 
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, dataset_name: str) -> Any:
-        if not self.calculate_KL:
-            return dataset
-
-        def rotate(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-            for name in ("completion_ids", MASK):  # tokens and mask stay together
-                batch["KL_" + name] = [batch[name][-1], *batch[name][:-1]]
-            return batch
-
-        return dataset.map(rotate, batched=True, batch_size=args.per_device_train_batch_size)
+        return dataset
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
         self._signature_columns += [name for name in (MASK, "KL_" + MASK) if name not in self._signature_columns]
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool) -> Any:
+        real = inputs["completion_mask"].any(dim=1)
+        wanted = real & inputs["label"].bool()
+        chosen, total = self.accelerator.reduce(torch.stack([wanted.sum(), real.sum()])).tolist()
+        rows = len(real) * self.accelerator.num_processes
+        self._weights = real * (rows / total)
+        loss = super()._compute_loss(model, inputs, return_outputs)
+        if rows == total:
+            return loss
+        metrics = self._metrics["train"]
+        unlearnt = self.undesirable_weight * torch.sigmoid(torch.tensor(-self.beta * metrics["kl"][-1]))
+        self._discount(metrics, chosen, total - chosen, rows - total)
+        return (loss - unlearnt.to(loss) * (~real).sum() / len(real)) * (rows / total)
+
+    def _discount(self, metrics: dict[str, list[float]], chosen: int, rejected: int, fillers: int) -> None:
+        """Take the fillers out of what was logged of a batch: they were counted as rejected rows, with sums of 0."""
+        for name in ("rewards/rejected", "logps/rejected"):
+            mean = metrics[name].pop()
+            if rejected:
+                metrics[name].append(mean * (rejected + fillers) / rejected)
+        if chosen:
+            metrics["rewards/margins"].pop()
+            if rejected:
+                metrics["rewards/margins"].append(metrics["rewards/chosen"][-1] - metrics["rewards/rejected"][-1])
+
+    def _compute_kl_logps(self, model: Any, batch: dict[str, Any]) -> Any:
+        found = super()._compute_kl_logps(model, batch)
+        return found * self._weights

@@ -25,7 +25,7 @@ from harness.inference.port import Upstream
 from training.corpus.building import read_lineage, read_rows
 from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
-from training.model import Sampler, TokenRow, TrainingStage, UnfitRowError
+from training.model import Decode, Sampled, Sampler, TokenRow, TrainingStage, UnfitRowError
 from training.models.opening import find_device, open_parent, placed
 from training.models.render import Qwen3Codec, mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
@@ -268,6 +268,23 @@ def require_parent(recipe: Recipe) -> str:
     return parent.sha256 if parent else ""
 
 
+class _HeedingSampler:
+    """`inner`, which begins no turn once SIGTERM has come: a step's episodes may take longer than a machine waits."""
+
+    def __init__(self, inner: Sampler, run: RunFolder) -> None:
+        self._inner, self._run = inner, run
+
+    @property
+    def version(self) -> str:
+        """Of the weights."""
+        return self._inner.version
+
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+        """One turn. Raises PreemptionError, and what the sampler raises."""
+        self._run.require_time()
+        return self._inner.sample(prompt_ids, decode, seed)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _StageRun:
     """One run of one stage."""
@@ -322,12 +339,14 @@ class _StageRun:
         read by all when they are whole. Raises GuardStopError for a problem outside the train pool."""
         path, recipe = self.run.path / EPISODES, self.recipe
         phase, samples = ("sample", recipe.samples) if recipe.stage == "rejection" else ("teacher", 1)
-        if self.run.processes.is_first:
+
+        def collect() -> None:
             jobs, report = jobs_of(self.bench.problems, samples, recipe.seed), self.run.progress
             require_train_pool((job.problem.problem_id for job in jobs), self.bench.train_ids)
             run = self.run_jobs or self._runner()
             EpisodeFile(path).collect(jobs, run, report and functools.partial(report, phase))
-        self.run.processes.wait()
+
+        self.run.processes.by_first(collect)
         return EpisodeFile(path).lines()
 
     def _runner(self) -> RunJobs:
@@ -374,13 +393,13 @@ class _StageRun:
         jobs = jobs_of(self.bench.dev, 1, self.recipe.seed)
 
         def emission(model: Any) -> float:
-            sampler = sampler_of(model, self.codec, "dev", self.recipe.sample_rows)
+            sampler = _HeedingSampler(sampler_of(model, self.codec, "dev", self.recipe.sample_rows), self.run)
             lines = self.bench.sample(jobs, sampler, self.codec, self.recipe.decode, self.recipe.parallel)
             return emission_rate([line.result for line in lines])
 
         tokenizer, watched = self.codec.tokenizer, emission if jobs else None
         done = train_kto(self.recipe, self.run, rows.rows, tokenizer, watched)
-        return replace(done, dropped=rows.dropped | {"unscored": len(lines) - len(scored)})
+        return replace(done, dropped=rows.dropped | done.dropped | {"unscored": len(lines) - len(scored)})
 
     def _grpo(self) -> Outcome:
         from training.stages.grpo import GrpoPorts, train_grpo
@@ -390,7 +409,8 @@ class _StageRun:
 
         def run_jobs(jobs: Sequence[Job], sampler: Sampler) -> list[EpisodeLine]:
             require_train_pool((job.problem.problem_id for job in jobs), self.bench.train_ids)
-            return list(self.bench.sample(jobs, sampler, self.codec, recipe.decode, recipe.parallel))
+            heeding = _HeedingSampler(sampler, self.run)
+            return list(self.bench.sample(jobs, heeding, self.codec, recipe.decode, recipe.parallel))
 
         ports = GrpoPorts(
             problems=self.bench.problems,

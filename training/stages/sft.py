@@ -26,7 +26,7 @@ from training.model import TokenRow
 from training.models.opening import lora_config, open_parent
 from training.recipe import Recipe
 from training.run import ALONE, LOG, Outcome, Processes, RunFolder
-from training.stages.engine import Watch, engine_arguments, run_trainer
+from training.stages.engine import Watch, engine_arguments, run_trainer, save_model
 
 IGNORED = -100  # the label of a token that is not learnt
 FILLER = TokenRow(trace_id="", token_ids=(0, 0), mask=(0, 0), prompt_length=2)  # nothing of it is learnt
@@ -48,13 +48,7 @@ def train_sft(
         trained, trainer = _train(recipe, folder, rows, dev, pad_id, rate, is_swept=len(rates) > 1)
         if best is None or dev_loss(trained) < dev_loss(best):
             best = trained
-            if folder.processes.count == 1:
-                folder.save(trainer.model)
-            else:  # the first process writes the whole; the others give their parts of it
-                whole = trainer.accelerator.get_state_dict(trainer.model)
-                if folder.processes.is_first:
-                    folder.save(trainer.accelerator.unwrap_model(trainer.model), state_dict=whole)
-                folder.processes.wait()
+            save_model(trainer, folder)
         del trainer
         gc.collect()
     assert best is not None
@@ -90,7 +84,7 @@ def _train(
         peft_config=lora_config(recipe.lora),
         callbacks=[watch],
     )
-    trained = run_trainer(trainer, watch, engine, parent_sha256, processes, before=recipe.optim.steps_max)
+    trained = run_trainer(trainer, watch, engine, parent_sha256, before=recipe.optim.steps_max)
     metrics = {"rows": float(len(rows)), "lr": rate}
     if trained.losses:
         metrics |= {"loss_first": trained.losses[0], "loss_last": trained.losses[-1]}
