@@ -38,6 +38,7 @@ from training.model import TrainingStage
 from training.recipe import SAMPLING_STAGES, EngineRules, Recipe, read_recipe
 
 WAIT = timedelta(days=14)  # sampling may take days, and the others wait all of it
+OF_FIRST = "raised in the first process, for all"  # the note of an error that each of them ends with
 _Value = TypeVar("_Value")
 
 
@@ -89,6 +90,7 @@ class Processes(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 told[0] = work()
             except Exception as error:  # noqa: BLE001 - the others wait for an answer, whatever it is
+                error.add_note(OF_FIRST)
                 told[1] = error
         value, error = broadcast_object_list(told)
         if error is not None:

@@ -18,13 +18,13 @@ import typer
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from neurons.cli.options import BenchFlags, ClusterOption, LeakFlags, PolicyOption, command, policy_named
-from neurons.cli.presenter import EXIT_FAILED, field_lines, show, show_progress
+from neurons.cli.presenter import EXIT_FAILED, exit_code, field_lines, show, show_progress
 from neurons.cli.problems import read_file, read_files, shipped_named
 from neurons.practice.opening import open_bench, open_endpoint
 from training.agents import NAME, make_reentry
 from training.models.estimate import Work, estimate_run
 from training.recipe import Recipe, read_recipe, require_runnable
-from training.run import LINEAGE, launched, lineage_chain, open_checkpoint
+from training.run import LINEAGE, OF_FIRST, PreemptionError, launched, lineage_chain, open_checkpoint
 
 if TYPE_CHECKING:
     from training.rollouts.rollout import RunJobs
@@ -76,11 +76,12 @@ def train(
 
     arena train sft --recipe sft.toml --dry-run
 
-    On several devices: `accelerate launch --config_file training/recipes/paper/fsdp2.yaml --num_processes N -m
-    neurons.cli.app train ...`, for sft, rejection and teacher.
+    On several devices: `accelerate launch --multi_gpu --num_processes N -m neurons.cli.app train ...`, with weights
+    spread over them `--config_file training/recipes/paper/fsdp2.yaml` in the place of --multi_gpu.
 
     Stages form a graph: sft, rejection, teacher, then kto and grpo each from teacher; a recipe names its parent. A
-    finished folder is returned as it is, a killed run goes on. Exit code 1: a guard ended it; 4: its parent changed.
+    finished folder is returned as it is, a killed run goes on; SIGTERM loses no step. Exit code 1: a guard ended it; 4:
+    its parent changed.
 
     A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
@@ -123,7 +124,13 @@ def train(
             progress=progress,
         )
         with _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
-            done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
+            try:
+                done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
+            except ArenaError as error:  # several processes say once what ends all of them
+                is_shared = isinstance(error, PreemptionError) or OF_FIRST in getattr(error, "__notes__", ())
+                if is_shared and not launched(os.environ).is_first:
+                    raise typer.Exit(exit_code(error)) from error
+                raise
     if launched(os.environ).is_first:
         counts = done.metrics | {f"dropped {reason}": float(count) for reason, count in done.dropped.items()}
         lines = [f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -106,10 +107,11 @@ def test_a_recipe_that_reads_and_can_not_run_is_told_before_it_starts() -> None:
     with pytest.raises(ArenaError, match=r"V2120.*emission_min watches .*data\.dev_problems"):
         runnable("kto", watched)
     runnable("kto", watched + "[guards]\nemission_min = 0.0\n")
-    refresh = (
-        "[data]\nproblems = 'p'\n[decode]\ntop_p = 1.0\n[grpo]\nrefresh_every_steps = 2\n[optim]\nsave_every_steps = "
-    )
-    with pytest.raises(ArenaError, match=r"V2120.*save_every_steps = 3 has to be a multiple"):
-        runnable("grpo", refresh + "3")
-    runnable("grpo", refresh + "4")
+    for table, told in (
+        ('optim = "paged_adamw_8bit"', "bitsandbytes"),
+        ('attn_implementation = "flash_attention_2"', "flash_attn"),
+    ):
+        if importlib.util.find_spec(told) is None:
+            with pytest.raises(ArenaError, match=rf"V2120.*engine asks for {told}, which is not installed"):
+                runnable("sft", f"[engine]\n{table}")
     runnable("sft", "")

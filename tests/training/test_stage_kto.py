@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.training.stage_runs import KTO, die_in_kto, labelled, lines_of, require_killed, run_kto, small_recipe
+from tests.training.stage_runs import die_in_kto, labelled, lines_of, require_killed, run_kto
 from training.models.render import Qwen3Codec
 
 
@@ -14,22 +14,12 @@ def emissions(run: Path) -> list[tuple[float, float]]:
 
 def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path) -> None:
     """The engine's own mask marks tool results too; ours travels with the ids it was made for."""
-    from datasets import Dataset
-
     from training.stages import kto
 
     codec = Qwen3Codec(model)
-    recipe = small_recipe("kto", model, KTO)
-    rows = kto._dataset(labelled(codec, 4), recipe)
-
-    class Arguments:
-        per_device_train_batch_size = 2
-
-    trainer = kto._MaskedTrainer.__new__(kto._MaskedTrainer)
-    trainer.calculate_KL = True
-    prepared: Dataset = trainer._prepare_dataset(rows, None, Arguments(), "train")
+    rows = kto._dataset(labelled(codec, 4), 2)
     collate = kto._MaskedCollator(pad_token_id=codec.tokenizer.pad_token_id, max_length=1_000)
-    first = collate.torch_call([prepared[0], prepared[1]])
+    first = collate.torch_call([rows[0], rows[1]])
     for prefix, wanted in (("", [0, 1]), ("KL_", [1, 0])):
         for place, source in enumerate(wanted):
             mask = first[f"{prefix}completion_mask"][place].bool()
