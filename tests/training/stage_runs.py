@@ -45,11 +45,12 @@ model = "{model}"
 [lora]
 r = {r}
 alpha = 8
+dropout = {dropout}
 [optim]
 lr = {lr}
 steps_max = {steps}
 batch_rows = {batch}
-accumulation = 1
+accumulation = {accumulation}
 warmup_share = 0.0
 is_bf16 = false
 is_checkpointing = false
@@ -74,16 +75,11 @@ def small_recipe(
     stage: str,
     model: Path,
     more: str = "",
-    *,
-    r: int = 4,
-    steps: int = 4,
-    lr: float = 5e-3,
-    every: int = 2,
-    batch: int = 2,
+    **changes: float,
 ) -> Recipe:
     """A recipe; `more` goes on in its table `optim`."""
-    text = RECIPE.format(stage=stage, model=model, r=r, lr=lr, steps=steps, every=every, batch=batch)
-    return parse_recipe(text + more)
+    values = {"r": 4, "steps": 4, "lr": 5e-3, "every": 2, "batch": 2, "accumulation": 1, "dropout": 0.0} | changes
+    return parse_recipe(RECIPE.format(stage=stage, model=model, **values) + more)
 
 
 def write_model(folder: Path) -> Path:
@@ -115,12 +111,18 @@ def labelled(codec: Qwen3Codec, count: int = 8) -> list[TokenRow]:
 
 
 def run_sft(
-    model: Path, out: Path, *, more: str = "", steps: int = 6, dev: int = 0, progress: Progress | None = None
+    model: Path,
+    out: Path,
+    *,
+    more: str = "",
+    dev: int = 0,
+    progress: Progress | None = None,
+    **changes: float,
 ) -> Outcome:
-    """Train all weights on short rows; without `steps`, two epochs."""
+    """Train all weights on short rows; with 0 `steps`, two epochs."""
     codec = Qwen3Codec(model)
     more = f"epochs = 2.0\n{more}" + ('[data]\ndev = ["dev"]\n' if dev else "")
-    recipe = small_recipe("sft", model, more, r=0, steps=steps, lr=1e-2)
+    recipe = small_recipe("sft", model, more, **{"r": 0, "steps": 6, "lr": 1e-2} | changes)
     rows = short_rows(codec)
     return train_sft(recipe, RunFolder(out, recipe, progress), rows, rows[:dev], codec.tokenizer.pad_token_id)
 

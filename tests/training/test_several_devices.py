@@ -65,11 +65,11 @@ def losses_of(run: Path) -> list[float]:
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def agree(two: Path, one: Path, keys: Sequence[str], rel: float = 1e-4) -> None:
+def agree(two: Path, one: Path, keys: Sequence[str], rel: float = 1e-3) -> None:
     """What was logged, and the adapters, but for the order of sums."""
     found = [{key: [line[key] for line in lines_of(run) if key in line] for key in keys} for run in (two, one)]
     for key in keys:
-        assert found[1][key] and found[0][key] == pytest.approx(found[1][key], rel=rel, abs=1e-5), key
+        assert found[1][key] and found[0][key] == pytest.approx(found[1][key], rel=rel, abs=1e-4), key
     weights = [load_file(run / CHECKPOINT / "adapter_model.safetensors") for run in (two, one)]
     for name, weight in weights[0].items():
         torch.testing.assert_close(weight, weights[1][name], rtol=1e-2, atol=2e-4)
@@ -185,7 +185,7 @@ def test_grpo_with_a_group_in_both_processes_comes_to_one_s_and_goes_on_after_a_
     assert run_in_two(grpo_in_two, stock.folder, two, 4)[0] == -9
     assert newest_checkpoint(two / "trainer", TWO) == str(two / "trainer" / "checkpoint-3")
     assert run_in_two(grpo_in_two, stock.folder, two) == [0, 0]
-    agree(two, one, ("loss", "reward", "grad_norm", "importance_ratio", "rollouts"), rel=1e-3)
+    agree(two, one, ("loss", "reward", "grad_norm", "importance_ratio", "rollouts"))
 
 
 def test_what_processes_can_not_share_out_is_refused(stock: Stock, tmp_path: Path) -> None:

@@ -1,0 +1,159 @@
+"""What a recipe passes on to the engine changes what runs, and SIGTERM ends a run without losing a step."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foundation.errors import ArenaError
+from tests.training.stage_runs import Bandit, lines_of, run_grpo, run_kto, run_sft
+from tests.training.stock import Stock
+from training.rollouts.rollout import EpisodeLine, Job
+from training.run import CHECKPOINT, PreemptionError, newest_checkpoint
+from training.stages import engine, sft
+from training.stages.engine import Watch
+
+SLOW: dict[str, Any] = {"r": 4, "dropout": 0.2, "accumulation": 2, "every": 50}
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The trainers of the runs of a test."""
+    found: list[Any] = []
+    real = engine.run_trainer
+    monkeypatch.setattr(
+        sft, "run_trainer", lambda trainer, *given, **named: found.append(trainer) or real(trainer, *given, **named)
+    )
+    return found
+
+
+def test_a_run_reports_to_tensorboard_what_it_logs(model: Path, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    done = run_sft(model, tmp_path / "run", more='[engine]\nreport_to = ["tensorboard"]\n')
+    read = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard" / "log"))
+    read.Reload()
+    told = [(event.step, event.value) for event in read.Scalars("train/loss")]
+    assert told == [(step, pytest.approx(loss)) for step, loss in enumerate(done.losses, 1)]
+
+
+def test_attention_is_the_recipe_s(model: Path, tmp_path: Path, trained: list[Any]) -> None:
+    asked = {name: f'[engine]\nattn_implementation = "{name}"\n' for name in ("sdpa", "eager", "flash_attention_2")}
+    runs = [run_sft(model, tmp_path / name, more=asked[name]) for name in ("sdpa", "eager")]
+    assert [trainer.model.config._attn_implementation for trainer in trained] == ["sdpa", "eager"]
+    assert runs[1].losses == pytest.approx(runs[0].losses, rel=1e-4)
+    with pytest.raises(ArenaError, match=r"V2124.*attn_implementation"):
+        run_sft(model, tmp_path / "flash", more=asked["flash_attention_2"])
+
+
+def test_a_model_is_compiled_on_demand(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import compile_fx
+
+    graphs: list[Any] = []
+    monkeypatch.setattr(compile_fx, "compile_fx", lambda graph, *_, **__: graphs.append(graph) or graph.forward)
+    plain = run_sft(model, tmp_path / "plain", steps=2)
+    assert not graphs
+    compiled = run_sft(model, tmp_path / "compiled", steps=2, more="[engine]\ntorch_compile = true\n")
+    assert graphs and compiled.losses == pytest.approx(plain.losses, rel=1e-4)
+
+
+def test_adam_keeps_8_bits_on_demand(model: Path, tmp_path: Path, trained: list[Any]) -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    run_sft(model, tmp_path / "run", steps=2, more='[engine]\noptim = "paged_adamw_8bit"\n')
+    adam = trained[0].optimizer.optimizer
+    assert isinstance(adam, bitsandbytes.optim.AdamW) and (adam.is_paged, adam.args.optim_bits) == (True, 8)
+
+
+def test_checkpoints_go_to_the_hub_on_demand_alone(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers.trainer
+
+    asked: list[dict[str, Any]] = []
+
+    class Repository:
+        repo_id = "me/mine"
+
+    monkeypatch.setattr(transformers.trainer, "create_repo", lambda *_, **named: asked.append(named) or Repository())
+    monkeypatch.setattr(transformers.trainer, "upload_folder", lambda **named: asked.append(named))
+    run_sft(model, tmp_path / "quiet")
+    assert not asked
+    run_sft(model, tmp_path / "loud", more='[engine]\npush_to_hub = "me/mine"\n')
+    assert asked[0]["private"] and {named["repo_id"] for named in asked[1:]} == {"me/mine"}
+
+
+def terminate(monkeypatch: pytest.MonkeyPatch, event: str, step: int) -> None:
+    """SIGTERM comes once when this many steps are over and the event comes."""
+    real, sent = getattr(Watch, event), list[int]()
+
+    def on(watch: Watch, args: Any, state: Any, control: Any, **rest: Any) -> Any:
+        if state.global_step == step and not sent:
+            sent.append(step)
+            signal.raise_signal(signal.SIGTERM)
+        return real(watch, args, state, control, **rest)
+
+    monkeypatch.setattr(Watch, event, on)
+
+
+def require_whole(run: Callable[[Path], Any], terminated: Callable[[Path], Any], tmp_path: Path, step: int) -> None:
+    """`terminated` ends in this step with it on disk; then `run` goes on to what it comes to when nothing ends it."""
+    whole, out = run(tmp_path / "whole"), tmp_path / "ended"
+    with pytest.raises(PreemptionError, match=r"V2125.*asked to end by SIGTERM"):
+        terminated(out)
+    assert newest_checkpoint(out / "trainer") == str(out / "trainer" / f"checkpoint-{step}")
+    assert run(out) == whole
+    assert lines_of(out) == [
+        line | {k: v for k, v in lines_of(out)[n].items() if "time" in k}
+        for n, line in enumerate(lines_of(tmp_path / "whole"))
+    ]
+    weights = [(at / CHECKPOINT / "adapter_model.safetensors").read_bytes() for at in (out, tmp_path / "whole")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("event", ["on_substep_end", "on_step_end"])
+def test_sigterm_loses_no_step_of_sft_with_dropout(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    def run(out: Path) -> Any:
+        return run_sft(model, out, **SLOW)
+
+    def terminated(out: Path) -> Any:
+        terminate(monkeypatch, event, 3)
+        return run(out)
+
+    require_whole(run, terminated, tmp_path, 3)
+
+
+def test_sigterm_while_kto_samples_loses_no_step_and_no_look_at_it(model: Path, tmp_path: Path) -> None:
+    def ended(policy: Any) -> float:
+        signal.raise_signal(signal.SIGTERM)
+        raise PreemptionError("a sampler that heeds it")
+
+    rates = iter((1.0, ended))
+    require_whole(
+        lambda out: run_kto(model, out, lambda policy: 1.0, every=50, steps=6),
+        lambda out: run_kto(
+            model, out, lambda policy: found(policy) if callable(found := next(rates)) else found, every=50, steps=6
+        ),
+        tmp_path,
+        2,
+    )
+
+
+def test_sigterm_while_grpo_samples_between_two_renewals_loses_no_step(stock: Stock, tmp_path: Path) -> None:
+    class Ended(Bandit):
+        def __call__(self, jobs: Sequence[Job], sampler: Any) -> list[EpisodeLine]:
+            if sampler.version.endswith("-2") and len(self.modes) == 3:
+                signal.raise_signal(signal.SIGTERM)
+            return super().__call__(jobs, sampler)
+
+    given: dict[str, Any] = {"steps": 5, "refresh": 2, "every": 50}
+    require_whole(
+        lambda out: run_grpo(stock.folder, out, Bandit(stock.codec), **given),
+        lambda out: run_grpo(stock.folder, out, Ended(stock.codec), **given),
+        tmp_path,
+        3,
+    )
