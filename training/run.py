@@ -92,10 +92,10 @@ class Processes(msgspec.Struct, frozen=True, kw_only=True):
             except Exception as error:  # noqa: BLE001 - the others wait for an answer, whatever it is
                 error.add_note(OF_FIRST)
                 told[1] = error
-        value, error = broadcast_object_list(told)
-        if error is not None:
-            raise error
-        return value  # type: ignore[no-any-return]
+        broadcast_object_list(told)
+        if told[1] is not None:
+            raise told[1]
+        return told[0]  # type: ignore[no-any-return]
 
 
 ALONE = Processes()

@@ -191,12 +191,6 @@ def run_grpo(
     return train_grpo(recipe, RunFolder(out, recipe, progress, launched(os.environ)), ports)
 
 
-def run_losing(folder: Path, out: Path, progress: Progress | None = None) -> Outcome:
-    """Five steps that lose a rollout each; the behaviour policy is renewed every other step."""
-    losing = Bandit(Qwen3Codec(folder / "model"), is_losing=True)
-    return run_grpo(folder, out, losing, progress=progress, steps=5, refresh=2)
-
-
 def lines_of(run: Path, name: str = "log.jsonl") -> list[dict[str, float]]:
     """A log of a run."""
     return [json.loads(line) for line in (run / name).read_text("utf-8").splitlines()]
@@ -272,8 +266,3 @@ def die_in_kto(out: Path, model: Path, step: int, rates: tuple[float, ...]) -> N
     """A run that dies in the step named, watched by these rates."""
     watched = iter(rates)
     run_kto(model, out, lambda policy: next(watched), progress=die_in(step))
-
-
-def die_in_grpo(out: Path, folder: Path, step: int) -> None:
-    """A losing run that dies in the step named."""
-    run_losing(folder, out, progress=die_in(step))

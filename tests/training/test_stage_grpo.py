@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.training.stage_runs import Bandit, die_in_grpo, lines_of, require_killed, run_grpo, run_losing
+from tests.training.stage_runs import Bandit, lines_of, run_grpo
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.rollouts.rollout import EpisodeLine, Job
@@ -58,20 +58,6 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
     assert lines(tmp_path / "run", "importance_ratio") == pytest.approx([1, 1, 1], abs=1e-3)
     assert len(set(bandit.versions)) == 3 and bandit.versions[0] == "base"
     assert any(lines(tmp_path / "run", "grad_norm"))
-
-
-def test_a_run_killed_with_9_goes_on_to_the_same_losses_counts_and_weights(stock: Stock, tmp_path: Path) -> None:
-    whole = run_losing(stock.folder, tmp_path / "whole")
-    assert whole.steps == 5 and whole.dropped == {"not one sequence": 5} and any(lines(tmp_path / "whole", "loss"))
-    require_killed(die_in_grpo, tmp_path / "killed", stock.folder, 3)
-    again = run_losing(stock.folder, tmp_path / "killed")
-    assert again == whole
-    for key in ("loss", "reward", "kl", "importance_ratio", "rollouts", "rollouts/dropped: not one sequence"):
-        assert lines(tmp_path / "killed", key) == lines(tmp_path / "whole", key), key
-    weights = [
-        (tmp_path / name / CHECKPOINT / "adapter_model.safetensors").read_bytes() for name in ("whole", "killed")
-    ]
-    assert weights[0] == weights[1]
 
 
 def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence_is_counted(

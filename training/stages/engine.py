@@ -105,6 +105,8 @@ class Watch(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
         """Keep the numbers of a step, and look at its loss and KL."""
         numbers = {name: float(value) for name, value in (logs or {}).items() if isinstance(value, int | float)}
+        if self.is_ending and "train_runtime" in numbers:
+            return control  # the engine's sum of a run that goes on
         self.folder.log({"step": state.global_step} | numbers, self.log)
         if "loss" in numbers:
             self.guard(control, lambda: require_finite("loss", numbers["loss"]))
