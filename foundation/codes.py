@@ -149,7 +149,7 @@ VALIDATOR = (
         ("V2120", "what training was given cannot be used", "correct the key, file or value named here"),
         ("V2123", "guard ended the training run", "read its detail, mend the cause, then run the stage again"),
         ("V2124", "training run's folder or model can't be used", "see the detail; another recipe needs a new folder"),
-        ("V2125", "training was asked to end", "give the same command again: it goes on where it was"),
+        ("V2125", "training ended by SIGTERM", "give the same command again: it goes on where it was"),
         ("V2147", "no trace passed the filter", "read the funnel above: the code that removed most comes first"),
         ("V2148", "models would cost more than allowed", "raise --price-max, or give --rows; --dry-run shows prices"),
         ("V2166", "lineage of a checkpoint does not hold", "put back what was changed, or train again in a new folder"),

@@ -233,7 +233,7 @@ class RunFolder:
     def require_time(self) -> None:
         """Raises PreemptionError once SIGTERM has come."""
         if self.is_preempted:
-            raise PreemptionError(f"{self.path} was asked to end by SIGTERM")
+            raise PreemptionError(str(self.path))
 
     @property
     def engine(self) -> Path:

@@ -108,7 +108,7 @@ def terminate(monkeypatch: pytest.MonkeyPatch, event: str, step: int) -> None:
 def require_whole(run: Run, terminated: Run, tmp_path: Path, step: int) -> Outcome:
     """`terminated` ends in this step with it on disk; then `run` goes on to what it comes to when nothing ends it."""
     whole, out = run(tmp_path / "whole"), tmp_path / "ended"
-    with pytest.raises(PreemptionError, match=r"V2125.*asked to end by SIGTERM"):
+    with pytest.raises(PreemptionError, match=r"V2125.*ended by SIGTERM"):
         terminated(out)
     assert newest_checkpoint(out / "trainer") == str(out / "trainer" / f"checkpoint-{step}")
     assert run(out) == whole

@@ -161,7 +161,7 @@ def test_kto_pairs_and_measures_over_the_rows_of_both_processes(model: Path, tmp
 def test_sigterm_to_one_process_ends_both_and_loses_no_step(model: Path, tmp_path: Path) -> None:
     run_kto(model, tmp_path / "one", rows=7, batch=4, steps=6, lr=2e-2)
     run_in_two(kto_in_two, model, tmp_path / "two", 7, 3)
-    assert [text.rpartition(" was ")[2] for text in said_by(tmp_path / "two")] == ["asked to end by SIGTERM"] * 2
+    assert said_by(tmp_path / "two") == [str(tmp_path / "two")] * 2
     assert [line["step"] for line in lines_of(tmp_path / "two")] == [1, 2, 3]
     assert newest_checkpoint(tmp_path / "two" / "trainer", TWO) == str(tmp_path / "two" / "trainer" / "checkpoint-3")
     assert run_in_two(kto_in_two, model, tmp_path / "two", 7) == [0, 0]
