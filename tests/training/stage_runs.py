@@ -234,16 +234,17 @@ def require_killed(work: Callable[..., None], out: Path, *given: object) -> None
     assert not (out / CHECKPOINT).exists()
 
 
-def terminate_in(step: int) -> None:
-    """Send this process SIGTERM when it ends this step, from now on; never for 0."""
-    real = Watch.on_step_end
+def ending(event: str, step: int) -> Callable[..., Any]:
+    """A watch's `event` during which SIGTERM comes, once, when this many steps are over; never for 0."""
+    real, left = getattr(Watch, event), [step]
 
-    def on_step_end(watch: Watch, args: Any, state: Any, control: Any, **rest: Any) -> Any:
-        if state.global_step == step:
+    def on(watch: Watch, args: Any, state: Any, control: Any, **rest: Any) -> Any:
+        if state.global_step == left[0]:
+            left[0] = 0
             signal.raise_signal(signal.SIGTERM)
         return real(watch, args, state, control, **rest)
 
-    Watch.on_step_end = on_step_end  # type: ignore[method-assign]
+    return on
 
 
 def die_in(step: int) -> Progress:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from foundation.errors import ArenaError
-from tests.training.stage_runs import Bandit, lines_of, run_grpo, run_kto, run_sft
+from tests.training.stage_runs import Bandit, ending, lines_of, run_grpo, run_kto, run_sft
 from tests.training.stock import Stock
 from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT, Outcome, PreemptionError, newest_checkpoint
@@ -92,19 +92,6 @@ def test_checkpoints_go_to_the_hub_on_demand_alone(
     assert asked[0]["private"] and {named["repo_id"] for named in asked[1:]} == {"me/mine"}
 
 
-def terminate(monkeypatch: pytest.MonkeyPatch, event: str, step: int) -> None:
-    """SIGTERM comes once when this many steps are over and the event comes."""
-    real, sent = getattr(Watch, event), list[int]()
-
-    def on(watch: Watch, args: Any, state: Any, control: Any, **rest: Any) -> Any:
-        if state.global_step == step and not sent:
-            sent.append(step)
-            signal.raise_signal(signal.SIGTERM)
-        return real(watch, args, state, control, **rest)
-
-    monkeypatch.setattr(Watch, event, on)
-
-
 def require_whole(run: Run, terminated: Run, tmp_path: Path, step: int) -> Outcome:
     """`terminated` ends in this step with it on disk; then `run` goes on to what it comes to when nothing ends it."""
     whole, out = run(tmp_path / "whole"), tmp_path / "ended"
@@ -125,7 +112,7 @@ def test_sigterm_loses_no_step_of_sft_with_dropout(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     def terminated(out: Path) -> Outcome:
-        terminate(monkeypatch, event, 3)
+        monkeypatch.setattr(Watch, event, ending(event, 3))
         return run_sft(model, out, **SLOW)
 
     require_whole(lambda out: run_sft(model, out, **SLOW), terminated, tmp_path, 3)

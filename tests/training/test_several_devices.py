@@ -17,24 +17,17 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 
 from foundation.errors import ArenaError
-from tests.training.stage_runs import (
-    Bandit,
-    die_in,
-    lines_of,
-    run_grpo,
-    run_in_two,
-    run_kto,
-    terminate_in,
-)
+from tests.training.stage_runs import Bandit, die_in, ending, lines_of, run_grpo, run_in_two, run_kto
 from tests.training.stock import RECIPES, Stock, corpus_of, reopen_stock, shortest
 from training.models.opening import open_run
 from training.models.render import Qwen3Codec
 from training.recipe import parse_recipe, read_recipe
 from training.rollouts.rollout import EpisodeLine, Job
 from training.run import ALONE, CHECKPOINT, Outcome, Processes, launched, newest_checkpoint, open_checkpoint
+from training.stages.engine import Watch
 from training.stages.pipeline import run_stage
 
-TWO = Processes(index=0, count=2)
+TWO = Processes(count=2)
 RECIPE = """
 [data]
 corpus = ["{corpora}/corpus"]
@@ -95,12 +88,11 @@ def sft_in_two(folder: Path, recipe: Path, out: Path) -> None:
 
 def kto_in_two(model: Path, out: Path, rows: int, terminated: int = 0) -> None:
     if launched(os.environ).index == 1:
-        terminate_in(terminated)
+        Watch.on_step_end = ending("on_step_end", terminated)  # type: ignore[method-assign]
     say(out, lambda: run_kto(model, out, rows=rows, batch=4, steps=6, lr=2e-2, every=50))
 
 
 def kto_watched_in_two(model: Path, out: Path) -> None:
-    """The first process samples; its guard ends both."""
     rates = iter((1.0, 0.5)) if launched(os.environ).is_first else iter(())
     say(out, lambda: run_kto(model, out, lambda policy: next(rates)))
 
@@ -174,6 +166,7 @@ def test_a_guard_of_one_process_ends_both_with_one_sentence(model: Path, stock: 
     for name, begins in (("kto", "emission: 0.500 of dev"), ("grpo", "logprobs: sampler and trainer differ by 0.5")):
         first, second = said_by(tmp_path / name)
         assert first.startswith(begins) and second == first
+    assert not (tmp_path / "grpo" / "log.jsonl").exists()  # before the first update
 
 
 def test_grpo_with_a_group_in_both_processes_comes_to_one_s_and_goes_on_after_a_kill(

@@ -74,16 +74,3 @@ def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence
     done = run_grpo(stock.folder, tmp_path / "run", run, steps=1)
     assert done.dropped == {"not one sequence": 1, "too long": 1}
     assert lines(tmp_path / "run", "grad_norm") == [0.0]  # nothing is left to compare within a group
-
-
-def test_a_sampler_that_is_another_policy_ends_the_run_before_the_first_update(stock: Stock, tmp_path: Path) -> None:
-    bandit = Bandit(stock.codec)
-
-    def run(jobs: Sequence[Job], sampler: Any) -> list[EpisodeLine]:
-        return [
-            replace(line, rollout=replace(line.rollout, logprobs=tuple(p - 1.0 for p in line.rollout.logprobs)))  # type: ignore[type-var,union-attr]
-            for line in bandit(jobs, sampler)
-        ]
-
-    done = run_grpo(stock.folder, tmp_path / "run", run)
-    assert done.stopped_by.startswith("logprobs: ") and done.steps == 0
