@@ -16,10 +16,18 @@ import zstandard
 from arena.chain.port import Verifier
 from arena.records.body import LEVEL, decode_content, restore_frame
 from arena.records.log import message_of
-from arena.records.model import AttemptRecord, EvaluationRecord, SignedRecord, StoredBody, StoredCheckpoint
+from arena.records.model import (
+    AttemptRecord,
+    EvaluationRecord,
+    RecordContent,
+    SignedRecord,
+    StoredBody,
+    StoredCheckpoint,
+)
 from arena.records.port import WorkItem
 from arena.store.objects import BodyObjects
 from arena.store.postgres import PostgresStore
+from foundation.codes import REQUEST_PROVOKED, Owner
 from foundation.errors import ArenaError
 
 PART_BYTES = 8 << 20  # of contents in one part of a copy
@@ -103,10 +111,11 @@ async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
             for record in some:
                 if not verify_signature(store.validator, message_of(record), bytes.fromhex(record.signature)):
                     raise ArenaError("V2080", f"record {record.seq} of the copy is not signed by {store.validator}")
-            payloads = [decode_content(record.content).payload for record in some]
-            await _end_work(store, (payload for payload in payloads if isinstance(payload, AttemptRecord)))
-            named = [payload.body_sha256 for payload in payloads if isinstance(payload, EvaluationRecord)]
-            head = await store.append(some, await _bodies(store, objects, named))
+            contents = [decode_content(record.content) for record in some]
+            named = [one.payload.body_sha256 for one in contents if isinstance(one.payload, EvaluationRecord)]
+            bodies = await _bodies(store, objects, named)
+            await _end_work(store, contents, {body.body_sha256: len(body.content) for body in bodies})
+            head = await store.append(some, bodies)
         if part.checkpoint is not None:
             await store.put_checkpoint(part.checkpoint)
     return head.seq - first
@@ -134,16 +143,24 @@ async def _bodies(store: PostgresStore, objects: BodyObjects, names: list[str]) 
     ]
 
 
-async def _end_work(store: PostgresStore, attempts: Iterable[AttemptRecord]) -> None:
-    """Bring queue and leases to where these attempts left them: none is run again that the log holds. Before the
-    records are appended, since it may be done twice and they may not."""
-    items, fences, states = list[WorkItem](), list[int](), list[str]()
-    for attempt in attempts:
+async def _end_work(store: PostgresStore, contents: Iterable[RecordContent], body_bytes: Mapping[str, int]) -> None:
+    """Bring queue and leases to where these attempts left them: none is run again that the log holds, and each counts
+    as it did (`arena.race.decider.after_fault`). Before the records are appended, since it may be done twice and they
+    may not."""
+    attempts = [(one.payload, one.host) for one in contents if isinstance(one.payload, AttemptRecord)]
+    if not attempts:
+        return
+    items, ends = list[WorkItem](), list[tuple[object, ...]]()
+    for attempt, host in attempts:
         item_id, _, fence = attempt.attempt_id.rpartition(":")
         items.append(WorkItem(item_id=item_id, subject=attempt.subject, context=attempt.context))
-        fences.append(int(fence))
-        states.append("done" if attempt.ended == "evaluated" else "closed" if attempt.is_closing else "open")
-    if items:
-        await store.enqueue(items)
-        ids = [item.item_id for item in items]
-        await store.session.call("end_work", validator=store.validator, ids=ids, fences=fences, states=states)
+        fault, is_fault = attempt.failure, attempt.ended != "evaluated"
+        is_counted = fault is not None and attempt.ended == "faulted" and fault.owner is Owner.VALIDATOR
+        is_refused = fault is not None and fault.code == REQUEST_PROVOKED
+        state = "done" if not is_fault else "closed" if attempt.is_closing else "open"
+        used = (host.agent_time_ms, body_bytes.get(attempt.body_sha256, 0))
+        ends.append((item_id, int(fence), state, is_fault, is_counted, is_refused, *used))
+    await store.enqueue(items)
+    names = ("ids", "fences", "states", "faults", "counted", "refused", "agent_ms", "body_bytes")
+    columns = (list(column) for column in zip(*ends, strict=True))
+    await store.session.call("end_work", validator=store.validator, **dict(zip(names, columns, strict=True)))
