@@ -128,7 +128,16 @@ class SharedNode:
         lay_server(self.folder)
         (self.folder / "chain").symlink_to(local_chain_path(network.base).parent)
         self.port = free_port()
-        self._uri = uri
+        self.flags: dict[str, object] = {
+            "--wallet.hotkey": uri,
+            "--state-dir": self.folder,
+            "--catalogue-dir": network.catalogue_dir,
+            "--guest-dir": network.base,
+            "--operator-hotkey": OPERATOR.hotkey,
+            "--workers": 1,
+            "--parent-pid": os.getpid(),
+            "--public-endpoint": f"http://127.0.0.1:{self.port}",
+        }
         asyncio.run(self._enrol(stake_tao))
 
     async def _enrol(self, stake_tao: int) -> None:
@@ -156,19 +165,9 @@ class SharedNode:
             assert said.taken is not None, said
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
         """The process, its log in `validator.log`; stopped on leaving, by its id."""
-        flags = {
-            "--wallet.hotkey": self._uri,
-            "--state-dir": self.folder,
-            "--catalogue-dir": self.network.catalogue_dir,
-            "--guest-dir": self.network.base,
-            "--operator-hotkey": OPERATOR.hotkey,
-            "--workers": 1,
-            "--parent-pid": os.getpid(),
-            "--public-endpoint": f"http://127.0.0.1:{self.port}",
-        }
-        arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
+        arguments = [str(part) for flag, value in self.flags.items() for part in (flag, value)]
         arguments += ["--share", *(["--shadow"] if self.is_shadow else [])]
         with (self.folder / "validator.log").open("ab") as log:
             process = subprocess.Popen(
@@ -177,6 +176,7 @@ class SharedNode:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=os.environ | environment,
             )
             try:
                 yield process
