@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import shutil
 import signal
@@ -33,6 +34,7 @@ from arena.export.model import LogRow
 from arena.records.log import LogStart, LogWalk, note_sha256, sign_checkpoint
 from arena.store.objects import folder_location
 from arena.web.server import ChainServer, ExchangeServer
+from foundation.codes import NO_BATCH_LEFT
 from harness.agents.registry import baseline_source, reference_agent
 from neurons.cli.presenter import EXIT_INTEGRITY
 from neurons.demo.demo import DemoAgent
@@ -53,7 +55,8 @@ AGENTS = (
     DemoAgent("careful", "//Ben", baseline_source("scripted-careful")),
     DemoAgent("subtask", "//Dov", reference_agent("subtask").source),
 )
-HEAD = "| fault | back after s | under load | log verified | weights equal | status meanwhile |\n|---|--:|--:|---|---|---|\n"
+HEAD = "| fault | back after s | under load | log verified | weights equal | status meanwhile |\n"
+HEAD += "|---|--:|--:|---|---|---|\n"
 
 
 class Link(socketserver.ThreadingTCPServer):
@@ -210,11 +213,11 @@ def mounted(folder: Path) -> bool:
 
 
 def sentence(folder: Path) -> str:
-    """The verdict of a node's status, and the first thing that it names."""
-    shown = arena("validator", "status", "--state-dir", str(folder)).stdout
-    points = re.findall(r"^  ([A-Z]\d{4}  .*)$|^  node +(.*)$", shown, re.MULTILINE)
-    first = next((point for point, _ in points if point), points[0][1] if points else "")
-    return re.sub(r"5\w{47}", "HOTKEY", f"{shown.partition(' · ')[0]}: {' '.join(first.split())}")
+    """The verdict of a node's status and what it names first, but for its stock: that of an hour, not of 30 days."""
+    shown = json.loads(arena("validator", "status", "--json", "--state-dir", str(folder)).stdout)
+    points = [point for point in shown["points"] if point["code"] != NO_BATCH_LEFT]
+    verdict = "NEEDS A PERSON" if any(point["is_urgent"] for point in points) else "all is well"
+    return re.sub(r"5\w{47}", "HOTKEY", ": ".join([verdict, *(f"{one['code']} {one['about']}" for one in points[:1])]))
 
 
 # -- the faults: each is over when it returns what status said meanwhile
@@ -431,11 +434,12 @@ def test_nothing_that_happens_among_strangers_needs_a_person_and_nothing_is_lost
         if site.disk:
             stack.callback(subprocess.run, ["umount", "-l", site.victim.folder], check=False)
         site.nodes[0].publish()
+        committed = [(agent, network.commit(agent)) for agent in AGENTS[:2]]
         for number in range(3):
             stack.callback(site.stop, number)
             site.start(number)
-        for agent in AGENTS[:2]:
-            site.nodes[0].hand_in(agent, network.commit(agent))
+        for agent, submission in committed:
+            site.nodes[0].hand_in(agent, submission)
         wait_for("recovered", lambda: site.recovered(set()), site.victim, site.process, RECOVERED_S)
         for column, faults in enumerate((FAULTS, {name: FAULTS[name] for name in UNDER_LOAD})):
             with load([node.port for node in site.nodes]) if column else contextlib.nullcontext():
