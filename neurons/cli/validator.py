@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -166,6 +167,8 @@ def status(
 
         state_dir = resolve({"state_dir": state_dir}, config).settings.state_dir
     folder, now_ms = state_folder(state_dir), unix_ms()
+    if folder.exists() and not os.access(folder, os.R_OK | os.X_OK):
+        raise typer.BadParameter(f"this user can't read {folder}; ask as its owner or as root")
     facts = failure = None
     try:
         facts = StoreFlags(state_dir=folder).run(lambda store: read_store(store, now_ms))

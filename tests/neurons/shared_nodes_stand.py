@@ -48,23 +48,26 @@ TAO_RAO = 1_000_000_000
 DOOR_S = 60.0  # until a node that starts has published its address
 
 
-def shared_policy() -> Policy:
-    """A policy whose shared races take less than a minute, and close every 40 seconds or so."""
+def shared_policy(pace: float = 1.0) -> Policy:
+    """A policy whose shared races take less than a minute, and close every 40 seconds or so; all by `pace`."""
+    windows_ms = {
+        "closes_after_ms": 9_500,
+        "qualifying_grace_ms": 4_000,
+        "reveal_ms": 4_500,
+        "run_ms": 17_000,
+        "agree_ms": 3_000,
+        "beacon_grace_ms": 20_000,
+        "stand_in_ms": 3_000,
+        "lease_ms": 6_000,
+    }
     race = replace(
         DEMO.race,
-        closes_after_ms=9_500,
-        qualifying_grace_ms=4_000,
-        reveal_ms=4_500,
-        run_ms=17_000,
-        agree_ms=3_000,
-        beacon_grace_ms=20_000,
-        stand_in_ms=3_000,
         problems=3,
         batch_problems=4,
         validators_per_problem=2,
         results_required=1,
         cancel_void_e4=10_000,
-        lease_ms=6_000,
+        **{name: round(pace * window_ms) for name, window_ms in windows_ms.items()},
     )
     # everybody qualifies: how an agent does on the variants drawn at the moment is luck
     qualifying = replace(DEMO.qualifying, problems=2, score_min_e4=0)
@@ -74,9 +77,9 @@ def shared_policy() -> Policy:
 class Network:
     """The chain, the operator's batches and the policy that the nodes of one test have in common."""
 
-    def __init__(self, base: Path, catalogue_dir: Path, *, races: int = 4) -> None:
+    def __init__(self, base: Path, catalogue_dir: Path, *, races: int = 4, pace: float = 1.0) -> None:
         self.base, self.catalogue_dir = base, catalogue_dir
-        self.policy = shared_policy()
+        self.policy = shared_policy(pace)
         (base / "files").mkdir()
         (base / "files" / "policy.json").write_bytes(msgspec.json.encode(self.policy))
         rules = LocalRules(block_ms=BLOCK_MS, weights_rate_limit_blocks=4, commitment_rate_limit_blocks=4)
