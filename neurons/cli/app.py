@@ -211,7 +211,7 @@ def _answer(words: list[str], look: dict[str, bool]) -> int | None:
         else:
             from typer.rich_utils import rich_format_error
 
-            rich_format_error(error)
+            rich_format_error(error)  # type: ignore[arg-type]  # every one that typer raises
         return error.exit_code
     return code
 

@@ -127,8 +127,9 @@ def open_chain(settings: Settings) -> Subtensor:
     path = local_chain_path(settings.state_dir)
     if settings.network == LOCAL_NETWORK and not os.access(path, os.W_OK):
         fix = "give --state-dir of its validator, or --subtensor.network http://HOST:PORT of its --local-chain-port"
-        whose = "another user's" if os.access(path, os.F_OK) else "no"
-        raise ArenaError("U3030", f"{whose} local chain in {settings.state_dir}", fix=fix)
+        folder = settings.state_dir
+        whose = "another user's" if os.access(folder, os.F_OK) and not os.access(folder, os.W_OK) else "no"
+        raise ArenaError("U3030", f"{whose} local chain in {folder}", fix=fix)
     return chain_of(settings)
 
 
