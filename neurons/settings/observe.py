@@ -28,10 +28,8 @@ def configure_logs(level: LogLevel = "info") -> None:
         structlog.processors.JSONRenderer(serializer=lambda event, **how: orjson.dumps(event, how["default"]).decode()),
     ]
     if sys.stderr.isatty():
-        shown = [
-            structlog.dev.set_exc_info,
-            _for_people(structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR"))),
-        ]
+        drawn = structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR"))
+        shown = [structlog.dev.set_exc_info, _for_people(drawn)]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
