@@ -123,14 +123,8 @@ def train(
             bank=leaks.bank,
             progress=progress,
         )
-        with _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
-            try:
-                done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
-            except ArenaError as error:  # several processes say once what ends all of them
-                is_shared = isinstance(error, PreemptionError) or OF_FIRST in getattr(error, "__notes__", ())
-                if is_shared and not launched(os.environ).is_first:
-                    raise typer.Exit(exit_code(error)) from error
-                raise
+        with _said_once(), _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
+            done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         counts = done.metrics | {f"dropped {reason}": float(count) for reason, count in done.dropped.items()}
         lines = [f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}"]
@@ -138,6 +132,18 @@ def train(
         show(done, lines + ([f"  stopped by {done.stopped_by}"] if done.stopped_by else []))
     if done.stopped_by:
         raise typer.Exit(EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def _said_once() -> Iterator[None]:
+    """Of several processes the first alone prints an error that ends all of them."""
+    try:
+        yield
+    except ArenaError as error:
+        is_shared = isinstance(error, PreemptionError) or OF_FIRST in getattr(error, "__notes__", ())
+        if is_shared and not launched(os.environ).is_first:
+            raise typer.Exit(exit_code(error)) from error
+        raise
 
 
 @contextlib.contextmanager
