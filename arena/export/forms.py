@@ -163,18 +163,13 @@ class ParquetFile:
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema()), row_group_size=_GROUP_ROWS)
 
 
-_READ = [name for name in schema().names if name != "tools"]  # which follow from the row's profile and their hash
-
-
 def read_rows(path: Path, group: int | None = None) -> Iterator[ViewRow]:
     """The rows of a file that `ParquetFile` wrote, a row group at a time; of one row group where it is given."""
+    names = [name for name in schema().names if name != "tools"]  # they follow from the row's profile and their hash
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups) if group is None else (group,):
-            table = file.read_row_group(number, columns=_READ, use_threads=False)
-            columns = {
-                name: [value for chunk in table.column(name).chunks for value in values_of(chunk)]
-                for name in table.column_names
-            }
+            table = file.read_row_group(number, columns=names, use_threads=False)
+            columns = {name: [one for chunk in table.column(name).chunks for one in values_of(chunk)] for name in names}
             for place in range(table.num_rows):
                 yield _row({name: values[place] for name, values in columns.items()})
 

@@ -170,7 +170,7 @@ class Driver:
         )
         toolbox = WatchingToolbox(watch)
         ports = EpisodePorts(toolbox=toolbox, gateway=StandGateway(), sandbox=self._sandbox)
-        return run_episode(source_of(agent), problem, ports, rules(**{"agent_time_ms": 15_000, **limits})), toolbox
+        return run_episode(source_of(agent), problem, ports, rules(**{"agent_time_ms": 60_000, **limits})), toolbox
 
     @contextlib.contextmanager
     def _beside(self, agent: str, targets: dict[str, object]) -> Iterator[None]:
