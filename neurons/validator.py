@@ -144,7 +144,7 @@ class Supervisor:
             watch,
             logs=clock.current_logs,
             peers=sharing.peers_seen if sharing else tuple,
-            not_ours=lambda: clock.not_ours,
+            ended_otherwise=lambda: (clock.not_ours, clock.missed),
         )
         self._turning: list[Turning | None] = [
             Intake(node, qualifying),

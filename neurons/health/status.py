@@ -120,6 +120,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     resting: tuple[RestingSlot, ...] = ()  # worker slots in which none could be started
     unjudged: tuple[str, ...] = ()  # traces whose judging ended the workers of two slots
     not_ours: Failure | None = None  # why the race that ended last has another settlement than this node's, or none
+    missed: Failure | None = None  # the same of the first race in a row for which this node only was not ready in time
     release: OperatorFacts | None = None  # None: this node takes nobody's files
 
 
@@ -306,6 +307,8 @@ def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     """What the last heartbeat says that stays true after the node's end."""
     if beat.not_ours is not None:
         yield _point(beat.not_ours.code, beat.not_ours.detail)
+    if beat.missed is not None:
+        yield _point(beat.missed.code, beat.missed.detail, is_urgent=False)
     for about in beat.unjudged:
         yield _point(JOB_QUARANTINED, about, is_urgent=False)
     if others := skewed(beat):  # urgent when it is most of them, since then it is us

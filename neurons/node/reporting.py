@@ -85,11 +85,12 @@ class HeartbeatLoop:
         *,
         logs: Callable[[], list[RaceLog]],
         peers: Callable[[], tuple[PeerSeen, ...]] = tuple,
-        not_ours: Callable[[], Failure | None] = lambda: None,
+        ended_otherwise: Callable[[], tuple[Failure | None, Failure | None]] = lambda: (None, None),
     ) -> None:
-        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of; `not_ours` as in a
-        heartbeat."""
-        self._node, self._watch, self._logs, self._peers, self._not_ours = node, watch, logs, peers, not_ours
+        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of;
+        `ended_otherwise` gives a heartbeat's `not_ours` and `missed`."""
+        self._node, self._watch, self._logs, self._peers = node, watch, logs, peers
+        self._ended_otherwise = ended_otherwise
         self._started_ms = node.now_ms()
         self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
         self._bank_until_ms: int | None = None
@@ -100,6 +101,7 @@ class HeartbeatLoop:
         """Gather, show and keep one heartbeat. Raises ArenaError V2021 while the store is away."""
         node, sandbox, hotkey = self._node, self._node.conditions.sandbox, self._node.signer.hotkey
         facts = await read_store(node.store, node.now_ms())
+        not_ours, missed = self._ended_otherwise()
         made = Heartbeat(
             hotkey=hotkey,
             netuid=node.chain.netuid,
@@ -118,7 +120,8 @@ class HeartbeatLoop:
             peers=self._peers(),
             bank_until_ms=self._bank_until_ms,
             resting=node.pool.resting,
-            not_ours=self._not_ours(),
+            not_ours=not_ours,
+            missed=missed,
             unjudged=tuple(
                 f"record {row.seq} of {row.record.context.race_id or 'qualifying'}, body {row.record.body_sha256}"
                 f" is not judged; see `arena view {row.seq}`"

@@ -122,7 +122,10 @@ class RaceClock:
         self._plan: Timeline | None = None  # of the current race, where other validators may be in it
         self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
         self._logs: dict[str, RaceLog] = {}
-        self.not_ours: Failure | None = None  # of the race that ended last: why its settlement is not this node's
+        # Of the race that ended last: why its settlement is not this node's. `missed`: only that it proposed none in time,
+        # as after a kill, for the first time in a row
+        self.not_ours: Failure | None = None
+        self.missed: Failure | None = None
         self._waiting: dict[str, NextTry] = {}  # by effect that could not be done
         self._drain = StopSignal(node.now_ms)  # where it is said what effects wait for; the node's, once the clock runs
         self._has_adopted = False
@@ -240,13 +243,16 @@ class RaceClock:
         await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
         if isinstance(event, RaceSettled):
             failure = explain_end(state, event, {roll: self.peers.held(state, roll) for roll in ROLLS})
-            result = event.settlement.state if failure is None else "not_ours"
+            is_missed = event.is_adopted and state.proposed is None and self.not_ours is None and self.missed is None
+            result = event.settlement.state if failure is None else "missed" if is_missed else "not_ours"
             self._node.metrics.races_ended.labels(result).inc()
-            self.not_ours = None
+            self.not_ours = self.missed = None
             if failure is not None:
                 code, detail = failure.code, failure.detail
-                self._node.log.error("no settlement of ours", race=state.race_id, code=code, detail=detail)
-                self.not_ours = Failure(code=code, detail=f"{state.race_id}: {detail}")
+                log = self._node.log.warning if is_missed else self._node.log.error
+                log("no settlement of ours", race=state.race_id, code=code, detail=detail)
+                ended = Failure(code=code, detail=f"{state.race_id}: {detail}")
+                self.not_ours, self.missed = (None, ended) if is_missed else (ended, None)
         state = apply(state, event)
         text = race_sentence(state.race_id, event, names_of(await self._node.store.submissions()))
         self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage, text=text)

@@ -164,6 +164,7 @@ def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status
 
 def test_what_mends_itself_is_shown_and_wakes_nobody() -> None:
     waits = (status(replace(BEAT, waits=(waiting(60_000),))), status(replace(BEAT, resting=(resting(60_000),))))
+    waits += (status(replace(BEAT, missed=Failure(code="V2101", detail="race-000001"))),)
     starting = status(replace(BEAT, started_ms=NOW_MS - 70_000, waits=(waiting(60_000),)))  # a chain that was away
     for found in (*waits, starting, status(store=refused("rate_limited", 20))):  # races of seconds outpace the limit
         assert not found.needs_person and "mends itself" in page(found)
