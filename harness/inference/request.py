@@ -78,6 +78,9 @@ class _Request(msgspec.Struct):
     n: Any = None
 
 
+msgspec.json.Decoder(_Request)  # msgspec crashes where two threads are the first to read a type
+
+
 def rebuild(
     params: Mapping[str, object],
     *,

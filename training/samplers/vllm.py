@@ -19,7 +19,7 @@ import msgspec
 
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes import BAD_REQUEST, SHAPE_NOT_SERVED
+from foundation.codes import BAD_REQUEST, NO_ENDPOINT, SHAPE_NOT_SERVED
 from foundation.errors import ArenaError
 from harness.inference.client import code_of_status, explain_refusal
 from training.model import Decode, Sampled
@@ -117,7 +117,12 @@ class VllmSampler:
         if name == self._model:
             return
         if name not in self._served():
-            self._ask("POST", "load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+            try:
+                self._ask("POST", "load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+            except ArenaError as error:  # vLLM answers 404 where it can't read the adapter, too
+                if error.failure.code != NO_ENDPOINT:
+                    raise
+                raise ArenaError(SHAPE_NOT_SERVED, f"{folder}: {error.failure.detail}") from error
         held = self._weights_of(name)
         if held and held != digest:
             raise ArenaError("U3001", f"{self._client.base_url} serves weights {held[:16]} as {name}")
