@@ -122,8 +122,8 @@ class RaceClock:
         self._plan: Timeline | None = None  # of the current race, where other validators may be in it
         self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
         self._logs: dict[str, RaceLog] = {}
-        # Of the race that ended last: why its settlement is not this node's. `missed`: only that it proposed none in time,
-        # as after a kill, for the first time in a row
+        # Of the race that ended last: why its settlement is not this node's. `missed`: this node only proposed none in
+        # time, as after a kill, for the first time in a row
         self.not_ours: Failure | None = None
         self.missed: Failure | None = None
         self._waiting: dict[str, NextTry] = {}  # by effect that could not be done
