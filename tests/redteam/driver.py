@@ -170,7 +170,7 @@ class Driver:
         )
         toolbox = WatchingToolbox(watch)
         ports = EpisodePorts(toolbox=toolbox, gateway=StandGateway(), sandbox=self._sandbox)
-        time_ms = 60_000 if limits else 15_000  # a program that meets another limit gets there beside a loud neighbour too
+        time_ms = 60_000 if limits else 15_000  # a program that is to meet a limit gets there in time
         return run_episode(source_of(agent), problem, ports, rules(**{"agent_time_ms": time_ms, **limits})), toolbox
 
     @contextlib.contextmanager
