@@ -112,14 +112,14 @@ class GrpoRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class EngineRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is passed on to the engine under the names that transformers' TrainingArguments and `from_pretrained` have.
 
-    A lineage names this table only where it says something: it came later than the first lineages.
+    A lineage's hash leaves it out where it says nothing: it came later than the first lineages.
     """
 
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()  # beside log.jsonl
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"  # B.1: SDPA
     torch_compile: bool = False  # sft, rejection, teacher
     optim: Literal["adamw_torch_fused", "adamw_bnb_8bit", "paged_adamw_8bit", "paged_adamw_32bit"] = "adamw_torch_fused"
-    push_to_hub: str = ""  # OWNER/NAME of a private repository that gets each checkpoint; empty: nothing is sent
+    push_to_hub: str = ""  # OWNER/NAME of a private repository that gets checkpoints; empty: nothing is sent
 
     def packages(self) -> tuple[str, ...]:
         """What has to be installed beyond the extra `train`."""

@@ -411,7 +411,8 @@ def _confirm(plan: Sequence[str], *, yes: bool) -> None:
     try:
         is_meant = typer.confirm("go on?", err=True)
     except typer.Abort:
-        raise refuse("\nstopped: nothing was sent", EXIT_INTERRUPTED) from None
+        typer.echo(err=True)
+        raise refuse("stopped: nothing was sent", EXIT_INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGINT, before)
     if not is_meant:

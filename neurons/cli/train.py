@@ -22,6 +22,7 @@ from neurons.cli.presenter import EXIT_FAILED, exit_code, field_lines, show, sho
 from neurons.cli.problems import read_file, read_files, shipped_named
 from neurons.practice.opening import open_bench, open_endpoint
 from training.agents import NAME, make_reentry
+from training.guards import GuardStopError
 from training.models.estimate import Work, estimate_run
 from training.recipe import Recipe, read_recipe, require_runnable
 from training.run import LINEAGE, OF_FIRST, PreemptionError, launched, lineage_chain, open_checkpoint
@@ -140,7 +141,7 @@ def _said_once() -> Iterator[None]:
     try:
         yield
     except ArenaError as error:
-        is_shared = isinstance(error, PreemptionError) or OF_FIRST in getattr(error, "__notes__", ())
+        is_shared = isinstance(error, PreemptionError | GuardStopError) or OF_FIRST in getattr(error, "__notes__", ())
         if is_shared and not launched(os.environ).is_first:
             raise typer.Exit(exit_code(error)) from error
         raise

@@ -210,6 +210,9 @@ def run_trainer(trainer: Any, watch: Watch, engine: Path, parent_sha256: str, *,
         except PreemptionError:
             watch.keep(trainer)
             raise
+        except GuardStopError as stop:
+            steps = int(trainer.state.global_step)
+            return Outcome(parent_sha256=parent_sha256, steps=steps, stopped_by=watch.stopped_by or stop.failure.detail)
     if watch.is_ending and not watch.stopped_by and result.global_step < trainer.state.max_steps:
         folder.is_preempted = True
         folder.require_time()

@@ -104,12 +104,7 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts) -> Outcome:
         # All weights are trained: the engine took the base model's folder for the parent, whose adapters it can't see.
         trainer.accelerator.unwrap_model(trainer.ref_model).load_state_dict(model.state_dict())
     trainer.prepare(recipe, ports, parent_sha256, watch)
-    try:
-        done = run_trainer(trainer, watch, folder.engine, parent_sha256, before=0)
-    except GuardStopError as stop:
-        done = Outcome(
-            parent_sha256=parent_sha256, steps=int(trainer.state.global_step), stopped_by=stop.failure.detail
-        )
+    done = run_trainer(trainer, watch, folder.engine, parent_sha256, before=0)
     save_model(trainer, folder)
     told = sum((Counter(line) for line in watch.counted()), Counter[str]())  # before a kill too
     dropped = {name.removeprefix(_DROPPED): int(told[name]) for name in told if name.startswith(_DROPPED)}
@@ -260,11 +255,15 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             return
         whole = self.accelerator.get_state_dict(self.model)  # all processes give their parts
         adapter = self._adapter()
-        if self._processes.is_first and not adapter.exists():
+
+        def write() -> None:
             draft = adapter.with_suffix(".draft")  # a kill in here must not leave half an adapter to be served
-            shutil.rmtree(draft, ignore_errors=True)
+            for left in (draft, adapter):  # the latter of a run that a kill threw back
+                shutil.rmtree(left, ignore_errors=True)
             self.accelerator.unwrap_model(self.model).save_pretrained(str(draft), state_dict=whole)
             move_into_place(draft, adapter)
+
+        self._processes.by_first(write)
 
     def _adapter(self) -> Path:
         return Path(self.args.output_dir) / f"behaviour-{self._renewed_at}"

@@ -19,7 +19,7 @@ from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference, KTOTrainer
 from trl.trainer.utils import pad
 
-from training.guards import require_emission, require_two_classes
+from training.guards import GuardStopError, require_emission, require_two_classes
 from training.model import TokenRow
 from training.models.opening import lora_config, open_parent, placed
 from training.recipe import Recipe
@@ -95,6 +95,8 @@ class KtoWatch(Watch):
         super().on_train_begin(args, state, control, **rest)
         if state.global_step and not any("emission_rate" in line for line in self._lines_of(state)):
             self._watch_emission(state, control, model)
+        if self.stopped_by:  # the engine asks whether to stop only behind a step
+            raise GuardStopError("emission", self.stopped_by)
         return control
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
