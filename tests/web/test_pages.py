@@ -117,7 +117,9 @@ def test_trace_and_problem_have_what_was_asked_and_which_products_the_rule_accep
 def test_the_first_page_says_who_is_champion_what_that_pays_and_how_far_the_race_is(served):
     top = served.http.get("/v1/leaderboard").json()["race"]["top_agent_version_id"]
     panel = page_of(served, "/").partition("<h2>Champion</h2>")[2].partition("<h2>Take part</h2>")[0]
-    assert f'<p class="big"><a href="/agents/{top}">' in panel and "<b>25.0\u00a0%</b> of what this network pays" in panel
+    assert (
+        f'<p class="big"><a href="/agents/{top}">' in panel and "<b>25.0\u00a0%</b> of all that this network pays" in panel
+    )
     assert "running, 4 agents, 8 of 80 episodes evaluated" in panel and '<i style="width:10.0%">' in panel
     assert "where fewer than three validators hold a permit it takes 600" in page_of(served, "/rule")
 
