@@ -53,7 +53,6 @@ def run_one(test: str, commit: str, limit_s: float) -> str:
     name = test.replace("/", ".").replace("::", "-")
     report, log = FOLDER / f"{name}.xml", FOLDER / f"{name}.txt"
     report.unlink(missing_ok=True)
-    started = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-m", "prove", test, f"--junitxml={report}"]
     with log.open("wb") as output:
         proof = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -70,8 +69,7 @@ def run_one(test: str, commit: str, limit_s: float) -> str:
                 raise
     outcome, note = _read_report(report, proof.returncode)
     note = re.sub(r"([|<])", r"\\\1", note.replace(str(ROOT), ".").replace(str(Path.home()), "~").replace("`", "'"))
-    minutes = round((time.monotonic() - started) / 60, 1)
-    return f"| `{test}` | {outcome} | {minutes:g} | {commit} | {note} |"
+    return f"| `{test}` | {outcome}{note and f': {note}'} | {commit} |"
 
 
 def _read_report(report: Path, status: int) -> tuple[str, str]:
@@ -95,8 +93,8 @@ def write_page(rows: dict[str, str], tests: Sequence[str]) -> None:
     """Renew the page's table: a row for each proof there is. Other text stays."""
     text = PAGE.read_text("utf-8")
     head = text[: text.index("| proof |")] if "| proof |" in text else text
-    table = "| proof | result | minutes | commit | why |\n|---|---|---|---|---|\n"
-    body = "\n".join(rows.get(test, f"| `{test}` | not run | | | |") for test in tests)
+    table = "| proof | result | commit |\n|---|---|---|\n"
+    body = "\n".join(rows.get(test, f"| `{test}` | not run | |") for test in tests)
     PAGE.write_text(f"{head}{table}{body}\n", encoding="utf-8")
 
 
@@ -123,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 128 + signal.SIGINT
         print(f"       {rows[test]}", flush=True)
         write_page(rows, tests)
-    bad = [test for test in wanted if "| failed |" in rows[test]]
+    bad = [test for test in wanted if "| failed" in rows[test]]
     print(f"{len(wanted)} proofs, {len(bad)} failed", *bad, sep="\n  ", flush=True)
     return int(bool(bad))
 
