@@ -329,7 +329,7 @@ def restored(site: Site) -> str:
     site.kill(is_power_cut=True)
     signed = {path.name: path.read_text() for path in (folder / "checkpoints").iterdir()}
     for name in OF_THE_DISK:
-        shutil.move(folder / name, site.base / f"gone-{name}")
+        subprocess.run(["rm", "-rf", folder / name], check=True)
     restored = arena("store", "restore", str(kept), "--state-dir", str(folder))
     assert restored.returncode == 0, restored.stderr
     copied = site.victim.flags["--bodies-url"]
@@ -418,7 +418,7 @@ def test_nothing_that_happens_among_strangers_needs_a_person_and_nothing_is_lost
                     row = rows[name]
                     try:
                         row[column], row[2] = met(site, FAULTS[name])
-                    except (AssertionError, TimeoutError) as error:
+                    except (AssertionError, OSError) as error:  # a TimeoutError is one
                         failed.append(f"{name}: {error}")
                         row[column] = "never"
                     print(time.strftime("%H:%M:%S"), "loaded" if column else "by day", name, row, flush=True)
