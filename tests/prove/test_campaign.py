@@ -418,7 +418,7 @@ def test_nothing_that_happens_among_strangers_needs_a_person_and_nothing_is_lost
                     row = rows[name]
                     try:
                         row[column], row[2] = met(site, FAULTS[name])
-                    except (AssertionError, OSError) as error:  # a TimeoutError is one
+                    except (AssertionError, OSError) as error:
                         failed.append(f"{name}: {error}")
                         row[column] = "never"
                     print(time.strftime("%H:%M:%S"), "loaded" if column else "by day", name, row, flush=True)

@@ -118,7 +118,8 @@ def test_the_first_page_says_who_is_champion_what_that_pays_and_how_far_the_race
     top = served.http.get("/v1/leaderboard").json()["race"]["top_agent_version_id"]
     panel = page_of(served, "/").partition("<h2>Champion</h2>")[2].partition("<h2>Take part</h2>")[0]
     assert (
-        f'<p class="big"><a href="/agents/{top}">' in panel and "<b>25.0\u00a0%</b> of all that this network pays" in panel
+        f'<p class="big"><a href="/agents/{top}">' in panel
+        and "<b>25.0\u00a0%</b> of all that this network pays" in panel
     )
     assert "running, 4 agents, 8 of 80 episodes evaluated" in panel and '<i style="width:10.0%">' in panel
     assert "where fewer than three validators hold a permit it takes 600" in page_of(served, "/rule")
