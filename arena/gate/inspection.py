@@ -99,16 +99,21 @@ def hidden_characters(text: str) -> Iterator[Finding]:
     """Findings on characters that an editor does not show: in code and texts all of them, in comments bidi controls."""
     if text.isascii() and "\0" not in text:
         return
-    comments: dict[int, int] = {}  # by line: the column where one begins
-    with contextlib.suppress(tokenize.TokenError, SyntaxError, ValueError):  # what can't be read counts as code
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                comments[token.start[0]] = token.start[1]
+    comments = _comment_columns(text)
     for number, line in enumerate(text.split("\n"), 1):
         for column, character in enumerate("" if line.isascii() and "\0" not in line else line):
             is_hidden = character == "\0" or unicodedata.category(character) in _HIDDEN_CATEGORIES
             if character in _BIDI or (is_hidden and column < comments.get(number, len(line))):
                 yield finding("invisible", number, f"U+{ord(character):04X}")
+
+
+def _comment_columns(text: str) -> dict[int, int]:
+    columns: dict[int, int] = {}
+    with contextlib.suppress(tokenize.TokenError, SyntaxError, ValueError):  # what can't be read counts as code
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                columns[token.start[0]] = token.start[1]
+    return columns
 
 
 def inspect(
@@ -180,8 +185,7 @@ class _Request(msgspec.Struct, frozen=True):
     knowledge: GateKnowledge
     neighbours: tuple[Neighbour, ...]
     author: Author | None
-    limits: dict[int, int]  # by number of the resource
-    niceness: int
+    cpu_limit_s: int
 
 
 def inspect_isolated(
@@ -199,8 +203,7 @@ def inspect_isolated(
     Raises ArenaError V2004 when the child could not run to its end for a reason that isn't the source's.
     """
     data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
-    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_CPU: cpu_limit_s}
-    request = _Request(data, rules, knowledge, tuple(neighbours), author, limits, niceness)
+    request = _Request(data, rules, knowledge, tuple(neighbours), author, cpu_limit_s)
     command = [sys.executable, "-P", "-S", "-m", "arena.gate.inspection"]
     try:
         with os.fdopen(os.memfd_create("gate-request"), "w+b") as message:  # megabytes, which a pipe takes in bites
@@ -227,9 +230,9 @@ def main() -> int:
     """The child: limit its own time and memory, inspect, print the report as JSON."""
     os.nice(NICENESS)
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request, dec_hook=read_array)
-    os.nice(request.niceness)
-    for limit, value in request.limits.items():
-        hard = resource.getrlimit(limit)[1]  # it stays, so that too much CPU time is SIGXCPU and not SIGKILL
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_CPU: request.cpu_limit_s}
+    for limit, value in limits.items():  # the hard one stays, so that too much CPU time is SIGXCPU and not SIGKILL
+        hard = resource.getrlimit(limit)[1]
         resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
     try:
         report = inspect(request.source, request.rules, request.knowledge, request.neighbours, request.author)

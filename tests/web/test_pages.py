@@ -163,3 +163,17 @@ def test_a_node_of_one_agent_has_its_pages_and_an_empty_one_too(postgres):
     with serving(postgres.dsn_for(generate_signer().hotkey), now_ms=lambda: NOW_MS, requests_per_s=1e6) as server:
         pages = ("", "races", "agents", "firehose", "validators")
         assert {httpx2.get(f"{server.address}/{path}").status_code for path in pages} == {200}
+
+
+def test_a_bug_of_ours_is_one_shape_for_programs_and_a_page_for_people():
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    app = make_app("broken")
+    add_refusals(app, page=refusal_page)
+    for path in ("/v1/broken", "/broken"):
+        app.get(path)(broken)
+    http = TestClient(app, raise_server_exceptions=False, headers={"accept": "text/html"})
+    told, shown = http.get("/v1/broken"), http.get("/broken")
+    assert told.status_code == shown.status_code == 500 and "That did not work" in shown.text
+    assert told.json()["code"] == "V2004" and "ZeroDivisionError" not in told.text + shown.text
