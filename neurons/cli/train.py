@@ -81,8 +81,8 @@ def train(
     spread over them `--config_file training/recipes/paper/fsdp2.yaml` in the place of --multi_gpu.
 
     Stages form a graph: sft, rejection, teacher, then kto and grpo each from teacher; a recipe names its parent. A
-    finished folder is returned as it is, a killed run goes on; SIGTERM loses no step. Exit code 1: a guard ended it; 4:
-    its parent changed.
+    finished folder is returned as it is, a killed run goes on; SIGTERM while it trains keeps every step done. Exit code
+    1: a guard ended it; 4: its parent changed.
 
     A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
