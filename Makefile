@@ -1,4 +1,4 @@
-# make demo | test | bench | docs | prove | prove-localnet | compat | lint | install | clean.
+# make demo | test | bench | docs | prove | prove-localnet | compat | release | verify-release | lint | install | clean.
 # Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=URL  ARGS="..."
 # The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
 
@@ -18,7 +18,7 @@ TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --d
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
-.PHONY: help install demo test lint style types bench docs prove prove-localnet compat clean
+.PHONY: help install demo test lint style types bench docs prove prove-localnet compat release verify-release clean
 
 help:
 	@echo "make demo      install, then run the whole arena once on this machine"
@@ -28,6 +28,8 @@ help:
 	@echo "make docs      the site of the documents in build/site; open build/site/index.html"
 	@echo "make compat    FOREIGN=DIR: run the foreign programs in DIR, write build/compat.json (DIR: tests/compat/rows.py)"
 	@echo "make prove-localnet  the chain adapter against a real runtime: ARENA_PROVE_CHAIN=ws://..."
+	@echo "make release   KEY=FILE: sdist, wheel, SBOM, image and signed sums in build/release, and the tag"
+	@echo "make verify-release  RELEASE=DIR SIGNERS=FILE: signature, sums, rebuild, SBOM, and the demo from the wheel"
 	@echo "make lint      ruff and mypy only"
 	@echo "make install   the environment in $(VENV) with the development tools"
 	@echo "make clean     remove the environment, caches and build results"
@@ -67,6 +69,12 @@ prove-localnet: $(DEV_STAMP)
 
 compat: $(DEV_STAMP)
 	$(PY) -m tests.compat $(FOREIGN)
+
+release: $(DEV_STAMP)
+	@$(PY) .ci/release.py build --key "$(KEY)" $(ARGS)
+
+verify-release: $(DEV_STAMP)
+	@$(PY) .ci/release.py verify "$(RELEASE)" --signers "$(SIGNERS)" $(ARGS)
 
 # where it can't be had, the tests of the alert rules say so, and fail under CI
 $(VENV)/bin/promtool: | $(DEV_STAMP)

@@ -6,7 +6,10 @@
 #   docker run --rm agent-arena doctor
 #
 # tests/docker checks this file; `make prove` builds it where an engine is.
-FROM python:3.11-slim-bookworm AS build
+# A release's folder is built with `--build-arg WHEEL=release` (make release): then the wheel is the one that was signed.
+ARG WHEEL=checkout
+
+FROM python:3.11-slim-bookworm AS checkout
 COPY pyproject.toml constraints.txt README.md LICENSE /src/
 COPY foundation /src/foundation
 COPY problems /src/problems
@@ -15,14 +18,21 @@ COPY judge /src/judge
 COPY arena /src/arena
 COPY training /src/training
 COPY neurons /src/neurons
-RUN python -m venv /opt/arena && /opt/arena/bin/pip install --no-cache-dir --constraint /src/constraints.txt /src
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel /src && cp /src/constraints.txt /wheel
+
+FROM python:3.11-slim-bookworm AS release
+COPY *.whl constraints.txt /wheel/
+
+FROM ${WHEEL} AS wheel
+RUN python -m venv /opt/arena \
+    && /opt/arena/bin/pip install --no-cache-dir --constraint /wheel/constraints.txt /wheel/*.whl
 
 FROM python:3.11-slim-bookworm
 ARG COMMIT=unknown
 LABEL org.opencontainers.image.revision="${COMMIT}"
 RUN useradd --uid 10001 --create-home --home-dir /home/arena arena \
     && install -d -o arena -g arena /state
-COPY --from=build /opt/arena /opt/arena
+COPY --from=wheel /opt/arena /opt/arena
 ENV PATH=/opt/arena/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     ARENA_STATE_DIR=/state

@@ -19,7 +19,7 @@ from foundation.canonical import text_hash
 from foundation.codes import NOT_RECORDED, lookup
 from foundation.durable_files import coded
 from foundation.errors import ArenaError, printable, render
-from neurons.cli.options import BenchFlags, command
+from neurons.cli.options import BenchFlags, command, shipped_path
 from neurons.cli.presenter import EXIT_FAILED, badge, exit_code, is_json, refusal, say, share_text, show
 from neurons.practice.opening import Choice
 from problems.formats import write_problems
@@ -45,7 +45,7 @@ _SCRIPTED_SAYS = (
     "compare (docs/agents.md). A real one: --model-url; --record to iterate for free.",
 )
 
-AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
+AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.", parser=shipped_path)]
 
 
 @command(app)

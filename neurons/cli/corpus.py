@@ -30,6 +30,7 @@ from neurons.cli.options import (
     StateDirOption,
     TrustUnsignedOption,
     command,
+    shipped_path,
     state_folder,
 )
 from neurons.cli.presenter import show, show_progress, table_text
@@ -91,7 +92,10 @@ def build(
     ablation: Annotated[
         list[str] | None, typer.Option(help="Also build this filter in OUT/NAME, all of one size.")
     ] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="The trained model's folder or tokenizer.json.")] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="The trained model's folder or tokenizer.json.", metavar="PATH", parser=shipped_path),
+    ] = None,
     catalogue: Annotated[Path | None, typer.Option(help="Built index: which ids exist.")] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes. Default: a core each for large exports.")

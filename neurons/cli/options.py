@@ -41,6 +41,15 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 
+def shipped_path(name: str) -> Path:
+    """The path; where nothing lies there, that of what the package ships under this name (`examples/`,
+    `training/recipes/`): the pages' lines run without a checkout, too.
+    """
+    path, package = Path(name), Path(__file__).parents[2]
+    root = {"examples": package / "harness" / "agents", "training": package}.get(name.partition("/")[0])
+    return path if root is None or path.exists() or not (root / path).exists() else root / path
+
+
 # -- a node: its folder, its store, its policy
 StateDirOption = Annotated[
     Path | None, typer.Option("--state-dir", help="State folder of the node. Default: ARENA_STATE_DIR or the system's.")

@@ -17,7 +17,7 @@ import typer
 
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from neurons.cli.options import BenchFlags, ClusterOption, LeakFlags, PolicyOption, command, policy_named
+from neurons.cli.options import BenchFlags, ClusterOption, LeakFlags, PolicyOption, command, policy_named, shipped_path
 from neurons.cli.presenter import EXIT_FAILED, exit_code, field_lines, show, show_progress
 from neurons.cli.problems import read_file, read_files, shipped_named
 from neurons.practice.opening import open_bench, open_endpoint
@@ -60,7 +60,7 @@ _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finish
 @command(app)
 def train(
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")],
-    recipe: Annotated[Path, typer.Option(help="TOML file of the run.", exists=True, dir_okay=False)],
+    recipe: Annotated[Path, typer.Option(help="TOML file of the run.", metavar="FILE", parser=shipped_path)],
     bench_flags: BenchFlags,
     leaks: LeakFlags,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; an unfinished one goes on.")] = None,
