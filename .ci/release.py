@@ -172,6 +172,10 @@ def build_image(folder: Path, version: str, commit: str) -> str:
     engine = shutil.which("docker") or shutil.which("podman")
     if engine is None:
         return "no image: there is no docker or podman here"
+    try:
+        run(engine, "info")
+    except ReleaseError as error:
+        return f"no image: {error}"
     tag = f"agent-arena:{version}"
     arguments = ("--build-arg", "WHEEL=release", "--build-arg", f"COMMIT={commit}", "--tag", tag)
     run(engine, "build", "--file", ROOT / "docker" / "node.Dockerfile", *arguments, folder, DOCKER_BUILDKIT="1")
