@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
@@ -127,16 +128,66 @@ def test_the_installed_wheel_its_scripts_and_its_typed_sdk_start_from_another_fo
         )
 
 
+# -- a release: what tests/prove/test_readme_paths.py builds whole
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_release_is_what_its_signer_signed_and_nothing_else(tmp_path: Path) -> None:
+    release = script("release")
+    folder, key, signers = tmp_path / "0.2.0", tmp_path / "key", tmp_path / "signers"
+    folder.mkdir()
+    for name in ("a.whl", "sbom.cdx.json"):
+        (folder / name).write_text(name)
+    for name in ("key", "other"):
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)])
+    signers.write_text("maintainer " + key.with_suffix(".pub").read_text())
+    release.write_sums(folder)
+    release.sign(folder / release.SUMS, key)
+    assert release.signed_by(folder, signers) == "maintainer"
+    release.check_sums(folder)
+    for change, said in (
+        (lambda: (folder / "b.whl").write_text("b"), "b.whl is not signed for"),
+        (lambda: (folder / "b.whl").unlink() or (folder / "a.whl").write_text("x"), "a.whl is not the file"),
+        (lambda: (folder / "a.whl").unlink(), "a.whl is missing"),
+    ):
+        change()
+        with pytest.raises(release.ReleaseError, match=said):
+            release.check_sums(folder)
+    release.write_sums(folder)
+    with pytest.raises(release.ReleaseError, match="verify"):
+        release.signed_by(folder, signers)
+    signers.write_text("maintainer " + (tmp_path / "other.pub").read_text())
+    with pytest.raises(release.ReleaseError, match="find-principals"):
+        release.signed_by(folder, signers)
+
+
+def test_an_sdist_has_the_same_bytes_whatever_the_disk_says(tmp_path: Path) -> None:
+    sums = set()
+    for mode, time_s, order in ((0o600, 1, ("a", "b")), (0o644, 2, ("b", "a"))):
+        with tarfile.open(sdist := tmp_path / "x.tar.gz", "w:gz") as packed:
+            for name in order:
+                (tmp_path / name).write_text(name)
+                (tmp_path / name).chmod(mode)
+                os.utime(tmp_path / name, (time_s, time_s))
+                packed.add(tmp_path / name, f"x/{name}")
+        script("release").strip_times(sdist, 1_000)
+        sums.add(sdist.read_bytes())
+    assert len(sums) == 1
+
+
 # -- the way in: early checks with a fix in words
 
 
 @pytest.fixture(scope="module")
 def preflight() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("preflight", ROOT / ".ci" / "preflight.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("preflight")
 
 
 def test_the_early_checks_parse_on_a_python_that_is_too_old() -> None:

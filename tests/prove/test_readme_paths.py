@@ -1,4 +1,5 @@
-"""README.md from a clean clone: every person's lines in the order printed, as typed, and what the page says one sees.
+"""README.md from a clean clone, and from a release without one: every person's lines in the order printed, as typed, and
+what the page says one sees. The release is built, signed and checked by its own commands.
 
 One demo serves the operator and the researcher; the validator's and the miner's lines share a node, as on the page.
 """
@@ -6,6 +7,7 @@ One demo serves the operator and the researcher; the validator's and the miner's
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,20 +31,44 @@ SEEN = {
 MINER_SEES = ("agent.py", "accept", "mean score", "taken by", "agent")
 
 
-class Clone:
-    """A clean clone with `arena` on its path, and a default state folder of its own."""
+def release_of(clone: Path, folder: Path) -> Path:
+    """The scripts of an environment that holds nothing but a checked release's wheel, with the extra `train`."""
+    key, signers, script = folder / "key", folder / "signers", clone / ".ci" / "release.py"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    signers.write_text("tester " + key.with_suffix(".pub").read_text())
+    subprocess.run([sys.executable, script, "build", "--key", key, "--out", folder / "release"], check=True)
+    (made,) = (folder / "release").iterdir()
+    subprocess.run([sys.executable, script, "verify", made, "--signers", signers], check=True)
+    (wheel,) = made.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
+    pip = [folder / "env" / "bin" / "pip", "install", "--quiet", "--constraint", made / "constraints.txt"]
+    subprocess.run([*pip, "--no-deps", "torch==2.13.0+cpu"], check=False)  # where the index has it, as in the Makefile
+    subprocess.run([*pip, f"{wheel}[train]"], check=True)
+    return folder / "env" / "bin"
 
-    def __init__(self, folder: Path) -> None:
+
+class Clone:
+    """A clean clone, or an empty folder and a release; `arena` is on its path, a default state folder its own."""
+
+    def __init__(self, folder: Path, *, is_release: bool) -> None:
         self.folder = folder / "clone"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(self.folder)], check=True)
-        scripts = folder / "bin"
-        scripts.mkdir()
-        entry = f"import sys; sys.path.insert(0, {str(self.folder)!r}); from neurons.cli.app import main; main()"
-        (scripts / "arena").write_text(f"#!{sys.executable}\n{entry}\n")
-        (scripts / "arena").chmod(0o755)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARENA_", "OPENAI_"))}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("ARENA_", "OPENAI_", "PYTHON"))
+        }
+        if is_release:
+            scripts = release_of(self.folder, folder)
+            shutil.rmtree(self.folder)
+            self.folder.mkdir()
+        else:
+            scripts = folder / "bin"
+            scripts.mkdir()
+            entry = f"import sys; sys.path.insert(0, {str(self.folder)!r}); from neurons.cli.app import main; main()"
+            (scripts / "arena").write_text(f"#!{sys.executable}\n{entry}\n")
+            (scripts / "arena").chmod(0o755)
+            kept["PYTHONPATH"] = str(self.folder)
         path = f"{scripts}{os.pathsep}{kept['PATH']}"
-        own = {"PATH": path, "PYTHONPATH": str(self.folder), "ARENA_STATE_DIR": str(folder / "home"), "COLUMNS": "80"}
+        own = {"PATH": path, "HOME": str(folder), "ARENA_STATE_DIR": str(folder / "home"), "COLUMNS": "80"}
         self.environment = {**kept, **own}
 
     def run(self, line: str, *codes: int) -> str:
@@ -63,10 +89,10 @@ class Clone:
         return told
 
 
-@pytest.fixture(scope="module")
-def clone() -> Iterator[Clone]:
+@pytest.fixture(scope="module", params=["clone", "release"])
+def clone(request: pytest.FixtureRequest) -> Iterator[Clone]:
     with short_folder() as folder:
-        made = Clone(folder)
+        made = Clone(folder, is_release=request.param == "release")
         made.run("arena demo --state-dir state")
         yield made
 
