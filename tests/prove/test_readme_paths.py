@@ -1,4 +1,4 @@
-"""README.md from a clean clone, and from a release without one: every person's lines in the order printed, as typed, and
+"""README.md from a clean clone, and from a release without one: each person's lines in the order printed, as typed, and
 what the page says one sees. The release is built, signed and checked by its own commands.
 
 One demo serves the operator and the researcher; the validator's and the miner's lines share a node, as on the page.
