@@ -47,7 +47,7 @@ def run(*words: object, cwd: Path | None = None, stdin: bytes = b"", **environme
         [str(word) for word in words], cwd=cwd, input=stdin, capture_output=True, env={**os.environ, **environment}
     )
     if done.returncode != 0:
-        said = (done.stderr + done.stdout).decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+        said = (done.stderr.strip() or done.stdout.strip()).decode("utf-8", "replace").splitlines() or ["nothing"]
         raise ReleaseError(f"`{' '.join(map(str, words[:4]))}` ended with {done.returncode}: {said[-1]}")
     return done.stdout.decode("utf-8")
 
@@ -69,7 +69,7 @@ def build_release(key: Path, out: Path, tag: str) -> None:
     commit, epoch_s = git("rev-parse", "HEAD"), int(git("log", "-1", "--format=%ct"))
     folder = out / version
     if folder.exists():
-        raise ReleaseError(f"{folder} exists. Remove it, or name another folder with OUT=")
+        raise ReleaseError(f"{folder} exists. Remove it, or name another place: ARGS='--out DIR'")
     with tempfile.TemporaryDirectory() as place:
         made = Path(place) / "release"
         made.mkdir()

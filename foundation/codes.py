@@ -195,7 +195,7 @@ VALIDATOR = (
     *rows(
         NOTHING,
         ("V2022", "store refused the write", "another process holds this hotkey's log, or a lease was lost"),
-        ("V2084", "live tail is away, or answers something else", "check the address, and that `serve_port` is set"),
+        ("V2084", "public reads are away, or answer something else", "check the address, and that `serve_port` is set"),
         ("V2085", "sealed batch cannot be read before its round", "wait for the moment named here"),
         ("V2110", "request is unsigned, for another receiver, old or repeated", "sign each one anew; check the clock"),
         ("V2112", "caller asks more than its share", "wait as `retry-after` says, or follow `GET /v1/tail`"),

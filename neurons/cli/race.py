@@ -54,7 +54,7 @@ def list_races(
     Validators that share races need a quorum. own: this validator settled as the quorum did. adopted: it took over what
     the others settled. none: no quorum agreed with this validator's result, or it had none.
     """
-    settled, names = store.run(lambda logs: _settled_and_named(logs, validator))
+    settled, names = store.run(lambda logs: settled_and_named(logs, validator))
     shown = [msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled]
     if not settled:
         show(shown, ["no race is settled yet; `arena validator status` shows the one that runs"])
@@ -86,7 +86,7 @@ def leaderboard(
     if url:
         found, names = asyncio.run(_leaderboard_at(url))
     else:
-        settled, names = StoreFlags(state_dir=state_dir).run(lambda logs: _settled_and_named(logs, ""))
+        settled, names = StoreFlags(state_dir=state_dir).run(lambda logs: settled_and_named(logs, ""))
         found = next((each.settlement for each in reversed(settled) if each.settlement.standings), None)
     lines = ["no race is settled yet; `arena validator status` shows the one that runs"]
     if found is not None:
@@ -132,7 +132,7 @@ def show_race(
     STATE_DIR/bank, its problems, answers, pools and hash too: exit code 4 when a commitment was broken. The titles of
     --titles belong as titles-RACE.json beside the index, for everybody to score the batch again, or to train on it.
     """
-    settled, names = store.run(lambda logs: _settled_and_named(logs, validator))
+    settled, names = store.run(lambda logs: settled_and_named(logs, validator))
     found = _of_race([each.settlement for each in settled], race)
     (whole,) = [each for each in settled if each.settlement is found]
     force = []
@@ -182,7 +182,7 @@ def replay(
 
     async def read(logs: PostgresStore) -> tuple[SettlementRecord, list[SettlementRecord], RaceRecords]:
         """The race's settlement, those before and after it, and what its own was made from."""
-        settled, _ = await _settled_and_named(logs, validator)
+        settled, _ = await settled_and_named(logs, validator)
         given = _of_race([each.settlement for each in settled if each.force != "none" or each.differing == ()], race)
         history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
         held = PeerLogStore(pulled, is_reader=True) if pulled.exists() else None
@@ -239,7 +239,7 @@ def weights(
                 echo_json({"case_id": case.case_id, "uids": vector.uids, "weights": vector.weights})
 
 
-async def _settled_and_named(store: PostgresStore, validator: str) -> tuple[list[Settled], dict[str, str]]:
+async def settled_and_named(store: PostgresStore, validator: str) -> tuple[list[Settled], dict[str, str]]:
     """The settled races of a log, or of all, oldest first, and the names of agents by version."""
     from neurons.race.log import read_settled
 

@@ -10,17 +10,22 @@ import contextlib
 import functools
 import inspect
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError, printable
-from neurons.cli.options import WALLET_SPELLINGS, StateDirOption, StoreFlags, command, state_folder
+from neurons.cli.options import WALLET_SPELLINGS, StateDirOption, StoreFlags, ValidatorOption, command, state_folder
 from neurons.cli.presenter import EXIT_FAILED, EXIT_NOT_READY, say, show
 
-_RUN, _WORDS = "run", ("status", "pause")
+if TYPE_CHECKING:
+    from neurons.race.beside import Beside
+
+_RUN, _WORDS = "run", ("status", "pause", "report")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 
 GROUPS: dict[str, str] = {
@@ -201,6 +206,60 @@ def pause(
     StoreFlags(state_dir=state_dir).run(lambda store: put_pause(store, state))
     said = "submissions are answered 503 with this reason; next: arena validator pause --end"
     typer.echo("submissions are taken again" if is_over else f"paused: {said}")
+
+
+@command(app)
+def report(
+    other: Annotated[str, typer.Argument(metavar="URL|FILE", help="Of an SN15 API, or of its answers, one a line.")],
+    store: StoreFlags,
+    days: Annotated[int, typer.Option(min=1, help="How far back from each side's latest race.")] = 7,
+    validator: ValidatorOption = "",
+) -> None:
+    """Set this validator's races beside those of SN15's software.
+
+    arena validator report https://HOST --state-dir node
+
+    For one that runs beside another node with --shadow, which races and sets no weights. By agent: scores, ranks,
+    shares of the weights, and what it would have been paid a day. A file holds what `/v1/public/races/RACE` and
+    `/v1/public/top-miner-payout` answered. An agent is found by its hotkey, else by its name.
+    """
+    from neurons.cli.race import settled_and_named
+    from neurons.race.beside import compare, fetch_other, read_other
+
+    settled, names = store.run(lambda logs: settled_and_named(logs, validator))
+    if re.match(r"https?://", other):
+        found = fetch_other(other)
+    else:
+        try:
+            found = read_other(Path(other).read_bytes().splitlines(), other)
+        except OSError as error:
+            raise typer.BadParameter(f"{other}: {error.strerror}") from error
+    plain = {version: name.split(" ")[0] for version, name in names.items()}
+    beside = compare([each.settlement for each in settled], plain, found, days)
+    show(beside, beside_lines(beside))
+
+
+def beside_lines(beside: Beside) -> Iterator[str]:
+    """The report in a terminal."""
+    here, there = beside.races
+    yield f"the last {beside.days} days: {len(here)} races here, {len(there)} there"
+    yield f"{'':<23} {'score':>13} {'rank':>11} {'weights':>15} {'TAO a day':>13}"
+    yield f"{'agent':<23} {'here  there':>13} {'here there':>11} {'here   there':>15} {'here  there':>13}"
+    for one in beside.agents:
+        sides = one.here, one.there
+        cells = (
+            " ".join(f"{side.score_e4 / 10_000:>6.3f}" if side else f"{'-':>6}" for side in sides),
+            " ".join(f"{side.rank:>5.1f}" if side else f"{'-':>5}" for side in sides),
+            " ".join(f"{side.share_e4 / 10_000:>7.1%}" if side else f"{'-':>7}" for side in sides),
+            " ".join(
+                "     -" if side is None or side.tao_per_day is None else f"{side.tao_per_day:>6.2f}" for side in sides
+            ),
+        )
+        yield f"{one.name[:14]:<14} {one.miner_hotkey[:8]:<8} " + " ".join(cells)
+    yield f"burned: {beside.burned_e4[0] / 10_000:.1%} here, {beside.burned_e4[1] / 10_000:.1%} there"
+    yield f"same order: {beside.same_order[0]} of {beside.same_order[1]} pairs of agents that raced on both sides"
+    yield f"without scores: {beside.without_scores[0]} races here, {beside.without_scores[1]} there"
+    yield f"faults here: {beside.void} problems void, {beside.missing} results missing, {beside.faulted} lost to faults"
 
 
 @command(doctor_app, cls=SettingsCommand)

@@ -1,0 +1,62 @@
+"""A validator's races beside SN15's: what `arena validator report` makes of its published client's answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from arena.records.model import SettlementRecord
+from foundation.errors import ArenaError
+from neurons.cli.validator import beside_lines
+from neurons.race.beside import BLOCKS_PER_DAY, compare, read_other
+from tests.arena.log_stand import settlement
+
+ANSWERS = Path(__file__).with_name("sn15_answers.jsonl")  # models of oro-sdk 7.0.2, four races of one field and a pay
+OTHER = read_other(ANSWERS.read_bytes().splitlines(), "answers")
+NAMES = {"a": "alpha", "b": "beta", "c": "own"}
+HOTKEYS = {"a": "5AlphaMiner", "b": "5BetaElsewhere", "c": "5OwnMiner"}
+
+
+def race(day: int, **scores_e4: int) -> SettlementRecord:
+    """A race of ours on that day, the best first."""
+    (row,) = settlement().standings
+    rows = tuple(
+        replace(row, rank=rank, agent_version_id=name, miner_hotkey=HOTKEYS[name], race_score_e4=score, missing=1)
+        for rank, (name, score) in enumerate(scores_e4.items(), start=1)
+    )
+    made = replace(settlement(f"race-{day}"), closing_block=day * BLOCKS_PER_DAY, standings=rows, void=("p1",))
+    return replace(made, top_agent_version_id=rows[0].agent_version_id if rows else "")
+
+
+def test_a_week_of_both_sides_stands_agent_by_agent() -> None:
+    ours = [race(1, c=9_000), race(9, a=8_000, b=6_000), race(12, b=7_000, a=6_000), race(13)]
+    found = compare(ours, NAMES, OTHER, days=7)
+    assert found.races == (("race-9", "race-12"), ("41", "42"))  # on neither side what is older than a week
+    assert found.without_scores == (1, 1)
+    assert (found.void, found.missing, found.faulted) == (2, 4, 0)
+    agents = {one.name: one for one in found.agents}
+    assert set(agents) == {"alpha", "beta", "gamma", "delta"}  # ours is older, and beta is one agent by its name
+    alpha, beta, gamma = agents["alpha"], agents["beta"], agents["gamma"]
+    assert alpha.here and alpha.there and beta.here and beta.there
+    assert (alpha.here.score_e4, alpha.there.score_e4, beta.here.score_e4, beta.there.score_e4) == (
+        (7_000, 7_050, 6_500, 7_300)
+    )
+    assert (alpha.there.races, alpha.there.rank, gamma.here) == (2, 1.5, None)
+    assert found.same_order == (0, 1)
+    assert abs(alpha.there.share_e4 - 1_250) <= 1 and abs(sum(found.burned_e4) - 15_000) <= 4
+    assert alpha.there.tao_per_day == pytest.approx(6.25, abs=0.01)
+    lines = list(beside_lines(found))
+    assert any(line.startswith("alpha          5AlphaMi  0.700  0.705   1.5   1.5   12.5%   12.5%") for line in lines)
+
+
+def test_nothing_on_either_side_is_a_report_too() -> None:
+    found = compare([], {}, read_other([], "none"), days=7)
+    assert (found.agents, found.races, found.same_order) == ((), ((), ()), (0, 0))
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]", b'{"race":{"race_id":"x"}}', b'{"race":{"race_id":1}}', b"\xff"])
+def test_an_answer_that_is_none_is_named_with_its_line(line: bytes) -> None:
+    with pytest.raises(ArenaError, match="answers, line 2"):
+        read_other([ANSWERS.read_bytes().splitlines()[0], line], "answers")
