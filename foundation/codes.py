@@ -276,6 +276,11 @@ UPSTREAM = (
             "model endpoint answers, but no request of this shape",
             "read its words: tools need a parser of calls there, long requests context, and each model must be served",
         ),
+        (
+            "U3008",
+            "request to a model endpoint waited too long for its turn here",
+            "raise the endpoint's requests_at_once, take fewer workers, or add an endpoint",
+        ),
         ("U3010", "catalogue lookup failed", "check the catalogue service"),
         retry=True,
     ),
@@ -423,6 +428,7 @@ MODEL_UNREADABLE = "U3003"
 MODEL_BUSY = "U3004"
 REQUEST_PROVOKED = "U3006"
 SHAPE_NOT_SERVED = "U3007"
+NO_TURN = "U3008"
 JUDGE_FAILED = "U3020"
 JUDGE_UNUSABLE = "U3021"
 JUDGE_BUDGET_SPENT = "U3022"

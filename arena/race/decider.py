@@ -400,7 +400,7 @@ def _item(subject: Subject, context: Context) -> WorkItem:
 
 
 # No agent can bring these about: nothing at all answers, or this node lost the lease. U3007 is none of them: the agent
-# chooses the length, model and temperature that are not served.
+# chooses the length, model and temperature that are not served. Nor is U3008: its own requests can fill the endpoint.
 _NOBODYS = frozenset({NO_ENDPOINT, MODEL_FAILED, MODEL_UNREADABLE, MODEL_BUSY, LEASE_LOST})
 _DOUBLINGS_MAX = 7  # of the longest wait: from ten minutes to a day
 

@@ -8,14 +8,19 @@ imported on first use.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT
+from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, NO_TURN
+from foundation.durable_files import coded
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError
 from harness.inference.reply import read_reply
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _DETAIL_CHARS = 300
+_POLL_S = 0.02
 _REPLY_BYTES = 8 << 20  # of one reply: a hundred times the text of the longest completion, with its token ids
 _REQUEST_AT_FAULT = frozenset({400, 413, 422})
 _ENDPOINT_MISSING = frozenset({401, 402, 403, 404, 405})
@@ -36,9 +42,13 @@ _ENDPOINT_MISSING = frozenset({401, 402, 403, 404, 405})
 class OpenAIUpstream:
     """An `Upstream` at `base_url` (with its version path, e.g. `https://host/v1`). Thread-safe."""
 
-    def __init__(self, name: str, base_url: str, api_key: str, timeout_ms: int) -> None:
-        """`name` is what ledger and messages show."""
+    def __init__(
+        self, name: str, base_url: str, api_key: str, timeout_ms: int, *, at_once: int = 0, slots: Path = Path()
+    ) -> None:
+        """`name` is what ledger and messages show. `at_once`: requests that all processes which name the folder `slots`
+        have here at once; 0: any number."""
         self.name = name
+        self._slots = tuple(slots / f"{place}.lock" for place in range(at_once))
         self._timeout_s = timeout_ms / 1000
         self._access = base_url, api_key
 
@@ -49,7 +59,8 @@ class OpenAIUpstream:
     def complete(self, request: str) -> ModelReply:
         """One attempt at `request`, the JSON text of a rebuilt request.
 
-        Raises ArenaError as `successful`, U3003 for an unreadable reply.
+        Raises ArenaError as `successful`, U3003 for an unreadable reply, U3008 where no turn came within the timeout,
+        V2027 where the folder of turns can't be written.
         """
 
         def once() -> httpx2.Response:
@@ -59,7 +70,20 @@ class OpenAIUpstream:
                 "POST", "chat/completions", content=body, headers=headers, bytes_max=_REPLY_BYTES, within_s=within_s
             )
 
-        return read_reply(successful(once), request)
+        with self._turn():
+            raw = successful(once)
+        return read_reply(raw, request)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        ends_s = time.monotonic() + self._timeout_s
+        with contextlib.ExitStack() as held:
+            while self._slots and not any(_is_taken(file, held) for file in self._slots):
+                if time.monotonic() >= ends_s:
+                    waited = f"all {len(self._slots)} requests at once were under way for {self._timeout_s:g} s"
+                    raise ArenaError(NO_TURN, waited)
+                time.sleep(_POLL_S)
+            yield
 
     def probe(self, request: str) -> Failure | None:
         """As `Upstream.probe`: one attempt."""
@@ -68,6 +92,19 @@ class OpenAIUpstream:
         except ArenaError as error:
             return error.failure
         return None
+
+
+def _is_taken(slot: Path, held: contextlib.ExitStack) -> bool:
+    """Whether the slot was free and is `held` now. Its lock is of the open file: threads wait for each other too, and a
+    process that was killed holds none."""
+    with coded(slot, "V2027"), contextlib.ExitStack() as opened:
+        slot.parent.mkdir(parents=True, exist_ok=True)
+        file = opened.enter_context(slot.open("ab"))
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(opened.pop_all())
+            return True
+    return False
 
 
 class SdkUpstream(OpenAIUpstream):

@@ -25,6 +25,7 @@ from foundation.codes import (
     MODEL_FAILED,
     MODEL_REFUSED,
     NO_ENDPOINT,
+    NO_TURN,
     REQUEST_PROVOKED,
     RESTART_DIVERGED,
     SHAPE_NOT_SERVED,
@@ -85,7 +86,7 @@ class Gateway:
         """Rebuild `params` and complete it, from the journal where an earlier attempt was answered.
 
         Raises GuestCallError A1040..A1043 for a request that is refused, EndingRefusalError A1043 or A1044 where the
-        episode ends by it, ArenaError U3001..U3007 when no upstream could answer, UnreadableError for what cannot be
+        episode ends by it, ArenaError U3001..U3008 when no upstream could answer, UnreadableError for what cannot be
         read.
         """
         with reading_guest_bytes():
@@ -210,6 +211,8 @@ class Failover:
             return Failure(code=error.failure.code, detail=f"{upstream.name}: {error.failure.detail}")
 
     def _answers_neutral(self, upstream: Upstream, failure: Failure) -> bool:
+        if failure.code == NO_TURN:
+            return False
         refused = self._probe(upstream, neutral_request(self.request.text))
         if refused is None:
             return True
@@ -226,12 +229,21 @@ class Failover:
         return self.probed[id(upstream), request]
 
     def _outage(self, failures: tuple[Failure, ...], models: Iterable[str]) -> ArenaError:
-        """The code of a real outage is the common one when all upstreams failed alike, else U3002. The
-        detail names every upstream."""
+        """The code of a real outage is the common one when all upstreams failed alike, else U3002; U3008 where one was
+        not asked. The detail names every upstream."""
         detail = "; ".join(failure.detail for failure in failures)
-        for model in dict.fromkeys((self.request.model, *models)):
-            if any(self._probe(upstream, plain_request(model)) is None for upstream in self.upstreams_of(model)):
-                return ArenaError(SHAPE_NOT_SERVED, detail)
+
+        def is_unasked() -> bool:
+            return any(one and one.code == NO_TURN for one in (*failures, *self.probed.values()))
+
+        asked = dict.fromkeys((self.request.model, *models))
+        probes = (
+            self._probe(upstream, plain_request(model)) for model in asked for upstream in self.upstreams_of(model)
+        )
+        if not is_unasked() and None in probes:
+            return ArenaError(SHAPE_NOT_SERVED, detail)
+        if is_unasked():
+            return ArenaError(NO_TURN, detail)
         codes = {MODEL_FAILED if failure.code == BAD_REQUEST else failure.code for failure in failures}
         return ArenaError(codes.pop() if len(codes) == 1 else MODEL_FAILED, detail)
 

@@ -71,8 +71,9 @@ class Upstream(Protocol):
         """One attempt. `request` is the JSON text of the rebuilt request.
 
         Raises ArenaError: A1040 when the endpoint says the request itself is at fault, U3001..U3004 otherwise, as a
-        RetryLaterError when it said when to come back. Whose fault either is, the gateway decides. GuestCallError A1040
-        from an endpoint of our own that measured the request and takes none of its length.
+        RetryLaterError when it said when to come back; U3008 when it was not asked. Whose fault either is, the gateway
+        decides. GuestCallError A1040 from an endpoint of our own that measured the request and takes none of its
+        length.
         """
         ...
 
@@ -108,6 +109,6 @@ class ModelGateway(Protocol):
         """Rebuild `params` from the allow-list and complete it, with retries and failover.
 
         Raises GuestCallError A1040 to A1043 for a request that is refused, as an EndingRefusalError (also A1044) where
-        the episode ends by it, and ArenaError U3001..U3004, U3006 and U3007 when no upstream could answer.
+        the episode ends by it, and ArenaError U3001..U3004, U3006 to U3008 when no upstream could answer.
         """
         ...

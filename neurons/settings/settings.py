@@ -31,6 +31,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     base_url: Annotated[str, msgspec.Meta(pattern=r"^https?://")]
     api_key_env: str = ""  # the environment variable that holds its key
     models: tuple[str, ...] = ()  # it is asked for these alone; empty: for every model that no other entry names
+    requests_at_once: Annotated[int, msgspec.Meta(ge=0)] = 0  # of all workers together; 0: any number
     price: TokenPrice | None = None  # None: not known
     api_key: str = ""
 
@@ -119,7 +120,7 @@ class Settings(BaseSettings):
     """key of the model endpoint"""
     upstreams: Annotated[tuple[Endpoint, ...], PlainValidator(_endpoints_of)] = ()
     """several model endpoints instead of openai_base_url: [[upstreams]] tables in the settings file, with name,
-    base_url, api_key_env, models, price"""
+    base_url, api_key_env, models, requests_at_once, price"""
     models: str = ""
     """comma-separated model ids instead of the policy's (another policy hash)"""
     judge_base_url: str = ""

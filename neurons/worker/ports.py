@@ -67,6 +67,7 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     titles_file: str = ""  # the suite's accepted titles; empty: lexical/1
     sandbox: str
     upstreams: tuple[Endpoint, ...]
+    slots_dir: str  # where all workers keep to an endpoint's requests at once
     judge: Endpoint | None = None
     judge_patience: RetryPolicy = DEFAULT_PATIENCE
 
@@ -171,7 +172,17 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
     Raises ArenaError V2001 (no jail), V2010 (index), U3001 (no model endpoint).
     """
     timeout_ms = setup.policy.inference.attempt_timeout_ms
-    opened = {one.name: OpenAIUpstream(one.name, one.base_url, one.api_key, timeout_ms) for one in setup.upstreams}
+    opened = {
+        one.name: OpenAIUpstream(
+            one.name,
+            one.base_url,
+            one.api_key,
+            timeout_ms,
+            at_once=one.requests_at_once,
+            slots=Path(setup.slots_dir, one.name),
+        )
+        for one in setup.upstreams
+    }
     scripted = () if setup.upstreams else (ScriptedUpstream(),)
     sandbox = open_sandbox(
         Path(setup.guest_dir),
@@ -215,6 +226,7 @@ def worker_setup(
         titles_file=titles_file(settings),
         sandbox=settings.sandbox,
         upstreams=upstreams,
+        slots_dir=str(settings.state_dir / "upstreams"),
         judge=judge,
         judge_patience=RetryPolicy(
             reasoning_tokens=settings.judge_reasoning_tokens, reasoning_effort=settings.judge_reasoning_effort

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +15,7 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream, SdkUpstream, read_retry_after
 from harness.inference.reply import read_reply
+from tests.harness.inference_stand import OtherServer, answer
 from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless, says
 
 
@@ -81,6 +86,7 @@ def test_a_content_of_parts_is_their_text_and_a_number_is_none() -> None:
     thought = [{"type": "thinking", "thinking": [{"type": "text", "text": "t"}]}, {"type": "reasoning", "text": "u"}]
     reply = read_reply(reply_of({"content": [*thought, {"type": "output_text", "text": "a"}, {"text": "b"}, "c"]}))
     assert (reply.content, reply.reasoning) == ("abc", "tu")
+    assert (reply.prompt_tokens, reply.completion_tokens) == (0, 2), "missing usage is charged by what was written"
     assert read_reply(reply_of({"reasoning_details": thought[1:]})).reasoning == "u"
     for message in ({"content": 5}, {"content": "", "tool_calls": [{"function": {"name": 5}}]}):
         with pytest.raises(ArenaError, match=r"U3003.*TypeError"):
@@ -148,6 +154,23 @@ def test_when_to_come_back_is_read_in_seconds(after: str, pause_ms: int | None) 
     assert read_retry_after({"retry-after": after}) == pause_ms
 
 
-def test_missing_usage_is_charged_by_what_was_written() -> None:
-    reply = read_reply(reply_of({"content": "12345", "reasoning": "678"}))
-    assert (reply.prompt_tokens, reply.completion_tokens) == (0, 2)
+ASKS = "import sys; from pathlib import Path; from harness.inference.client import OpenAIUpstream as Ours\n"
+ASKS += "Ours('ours', sys.argv[1], '', 60_000, at_once=2, slots=Path(sys.argv[2])).complete('{}')"
+
+
+def test_all_processes_keep_to_an_endpoints_requests_at_once_and_a_killed_one_holds_none(tmp_path: Path) -> None:
+    came, ends = threading.Semaphore(0), threading.Event()
+    hangs = lambda request: (came.release(), ends.wait(60), answer()(request))[2]  # noqa: E731
+    with OtherServer(hangs, hangs) as server:
+        ours = OpenAIUpstream("ours", server.base_url, "", 200, at_once=2, slots=tmp_path / "ours")
+        holders = [subprocess.Popen([sys.executable, "-c", ASKS, server.base_url, tmp_path / "ours"]) for _ in range(2)]
+        assert all(came.acquire(timeout=60) for _ in holders)
+        with pytest.raises(ArenaError, match=r"U3008.*all 2 requests at once were under way for 0\.2 s"):
+            ours.complete("{}")
+        holders[0].kill()
+        assert holders[0].wait(10) and ours.probe("{}") is None
+        ends.set()
+        assert holders[1].wait(60) == 0 and len(server.bodies) == 3
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArenaError, match="V2027"):
+        OpenAIUpstream("ours", "", "", 100, at_once=1, slots=tmp_path / "file").complete("{}")

@@ -51,12 +51,8 @@ def test_words_that_one_endpoint_refuses_are_counted_and_end_the_last_attempt(wa
 
 
 @pytest.mark.parametrize(("way", "endpoints"), [*((way, 2) for way in WAYS), ("malformed", 1)])
-def test_what_refuses_long_requests_refuses_the_neutral_one_too_and_charges_nobody(way: str, endpoints: int) -> None:
+def test_an_endpoint_that_refuses_all_long_requests_or_answers_nothing_charges_nobody(way: str, endpoints: int) -> None:
     assert outcome(way, longer_than(500), LONG, endpoints=endpoints, is_last=True) == "fault U3007"
-
-
-@pytest.mark.parametrize(("way", "endpoints"), [*((way, 2) for way in WAYS), ("malformed", 1)])
-def test_an_endpoint_that_answers_nothing_is_an_outage_and_charges_nobody(way: str, endpoints: int) -> None:
     ended = outcome(way, everything, BOMB, endpoints=endpoints, is_last=True)
     assert ended in {"fault U3001", "fault U3002", "fault U3003", "fault U3004"}
 

@@ -89,6 +89,7 @@ price = { prompt_micro_usd = 150000, completion_micro_usd = 600000 }
 name = "ours"
 base_url = "http://127.0.0.1:8000/v1"
 models = ["arena-agent"]
+requests_at_once = 2
 """
 
 
@@ -106,7 +107,7 @@ def test_endpoints_are_named_in_the_file_and_no_secret_is_ever_printed(
     provider, ours = named_endpoints(resolved.settings)
     assert (provider.api_key, provider.models) == ("S3CRET", ())
     assert provider.price == TokenPrice(prompt_micro_usd=150_000, completion_micro_usd=600_000)
-    assert (ours.api_key, ours.models) == ("", ("arena-agent",))
+    assert (ours.api_key, ours.models, ours.requests_at_once) == ("", ("arena-agent",), 2)
     shown = "\n".join(format_rows(resolved.rows)) + repr(resolved.settings)
     assert [row.name for row in resolved.rows] == list(Settings.model_fields)
     assert "ours (http://127.0.0.1:8000/v1: arena-agent)" in shown and "(hidden)" in shown and "S3CRET" not in shown
