@@ -295,6 +295,20 @@ def inclusion_ranges(index: int, size: int) -> list[LeafRange]:
     return found[::-1]
 
 
+def consistency_ranges(first: int, second: int) -> list[LeafRange]:
+    """The subtrees whose roots prove that a tree of `second` leaves begins with one of `first`: the older one's last
+    complete subtree, unless that is all of it, and what stands beside it. RFC 9162 section 2.1.4.1.
+
+    Raises ValueError unless 0 < first <= second.
+    """
+    if not 0 < first <= second:
+        raise ValueError(f"there is no proof from {first} to {second} leaves")
+    unit = first & -first  # leaves of that subtree
+    beside = inclusion_ranges(first // unit - 1, -(-second // unit))
+    ranges = [(start * unit, min(end * unit, second)) for start, end in beside]
+    return ranges if first == unit else [(first - unit, first), *ranges]
+
+
 def split_at(start: int, end: int) -> int:
     """Where the right half of a subtree of two leaves or more begins: its left one is the largest power of two."""
     return start + (1 << ((end - start - 1).bit_length() - 1))

@@ -1,4 +1,4 @@
-"""Proof files: a record is in the log whose state its validator signed.
+"""Proof files: a record is in the log whose state its validator signed, and nothing before an older state changed.
 
 A proof is canonical JSON and a line feed, so that a file has one form:
 
@@ -6,21 +6,34 @@ A proof is canonical JSON and a line feed, so that a file has one form:
     validator seq prev content_sha256 signature     the record's envelope; the content is a file of its own
     checkpoint      the signed checkpoint, as text  (arena.records.log)
     inclusion       hashes from the record's leaf to the checkpoint's root, hex (RFC 9162 section 2.1.3)
-    older           null
+    older           null, or {checkpoint, consistency}: an older signed checkpoint, and the hashes that lead from it to
+                    the newer root (RFC 9162 section 2.1.4)
 
 It says nothing about what the record holds (contents are blinded), so a proof may be published before a release.
 `verify_proof.py` beside this file checks one without any of this software. JSON and not the text form of C2SP
-tlog-proof, which has no place for the record's signature.
+tlog-proof, which has no place for a consistency proof or for the record's signature.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Literal
 
+import msgspec
+
 from arena.chain.port import Verifier
-from arena.records.log import MerkleFrontier, inclusion_ranges, message_of, node_hash, read_checkpoint, split_at
+from arena.records.log import (
+    LeafRange,
+    MerkleFrontier,
+    consistency_ranges,
+    inclusion_ranges,
+    message_of,
+    node_hash,
+    read_checkpoint,
+    split_at,
+)
 from arena.records.model import Envelope, SignedRecord, envelope_of
 from arena.records.port import RecordStore
 from arena.records.verify_proof import check
@@ -31,13 +44,20 @@ PROOF_FORMAT: Literal["agent-arena/proof/1"] = "agent-arena/proof/1"
 TILE = 256  # leaves
 
 
+class OlderCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An older signed checkpoint, and the consistency proof from it."""
+
+    checkpoint: str
+    consistency: tuple[str, ...]
+
+
 class Proof(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a proof file holds; see the module."""
 
     format: Literal["agent-arena/proof/1"] = PROOF_FORMAT
     checkpoint: str
     inclusion: tuple[str, ...]
-    older: None = None
+    older: OlderCheckpoint | None = None
 
 
 def encode_proof(proof: Proof) -> bytes:
@@ -46,12 +66,12 @@ def encode_proof(proof: Proof) -> bytes:
 
 
 async def prove(
-    store: RecordStore, validator: str, seq: int, note: str, verify_signature: Verifier
+    store: RecordStore, validator: str, seq: int, note: str, verify_signature: Verifier, *, older_note: str = ""
 ) -> tuple[Proof, SignedRecord]:
-    """A proof of one record under a signed checkpoint, and the record.
+    """A proof of one record under a signed checkpoint, and the record. `older_note`: prove consistency from it too.
 
-    Raises ArenaError V2053 when the log has no such record or the checkpoint does not cover it, V2050 when the note is
-    not signed or the log does not have its root.
+    Raises ArenaError V2053 when the log has no such record or the checkpoints do not cover it, V2050 when a note is not
+    signed or the log does not have its root.
     """
     point = read_checkpoint(note, verify_signature)
     if point.validator != validator:
@@ -61,13 +81,25 @@ async def prove(
     record = await anext(aiter(store.records(validator, after_seq=seq - 1)), None)
     if record is None or record.seq != seq:
         raise ArenaError("V2053", f"the log of {validator} has no record {seq}")
-    inclusion = await TiledLogs(store).inclusion(validator, seq, point.size)
-    proof = Proof(**envelope_of(record), checkpoint=note, inclusion=tuple(step.hex() for step in inclusion))
+    tiles, older = TiledLogs(store), None
+    inclusion = await tiles.inclusion(validator, seq, point.size)
+    if older_note:
+        first = read_checkpoint(older_note, verify_signature)
+        if first.validator != validator or not 0 < first.size < point.size:
+            about = f"a checkpoint of {first.size} records of {first.validator}"
+            raise ArenaError("V2053", f"{about} is not an older one of {validator}'s {point.size}")
+        steps = await tiles.consistency(validator, first.size, point.size)
+        older = OlderCheckpoint(checkpoint=older_note, consistency=_hex(steps))
+    proof = Proof(**envelope_of(record), checkpoint=note, inclusion=_hex(inclusion), older=older)
     try:
-        check(encode_proof(proof), record.content, [note])
+        check(encode_proof(proof), record.content, [note, older_note] if older else [note])
     except ValueError as error:
         raise ArenaError("V2050", f"record {seq} of {validator}: {error}") from error
     return proof, record
+
+
+def _hex(steps: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(step.hex() for step in steps)
 
 
 class TiledLogs:
@@ -84,6 +116,13 @@ class TiledLogs:
 
         Raises ArenaError V2053 where the log is shorter; V2021 when the store is away.
         """
+        return await self._hashes(validator, size, inclusion_ranges(seq - 1, size))
+
+    async def consistency(self, validator: str, first: int, second: int) -> tuple[bytes, ...]:
+        """The hashes that prove that the log of `second` records begins with that of `first`. Raises as `inclusion`."""
+        return await self._hashes(validator, second, consistency_ranges(first, second))
+
+    async def _hashes(self, validator: str, size: int, ranges: list[LeafRange]) -> tuple[bytes, ...]:
         roots, tiles = self._roots[validator], size // TILE
         async with self._growing:
             if len(roots) < tiles:
@@ -97,7 +136,7 @@ class TiledLogs:
                         await asyncio.sleep(0)  # others that are served in this loop go on
             if len(roots) < tiles:
                 raise ArenaError("V2053", f"the log of {validator} holds fewer than {tiles * TILE} records")
-        return tuple([await self._root(validator, first, end) for first, end in inclusion_ranges(seq - 1, size)])
+        return tuple([await self._root(validator, first, end) for first, end in ranges])
 
     async def _root(self, validator: str, first: int, end: int) -> bytes:
         """The root over leaves `first` to `end` - 1, which are a subtree: of whole tiles, or of leaves within one."""

@@ -3,9 +3,10 @@
     pip install bittensor-core
     python verify_proof.py PROOF [--content FILE] [--note FILE ...]
 
-It shows that the validator signed the record, that FILE is what the record holds, and that the record stands in the log
-whose state the validator signed in a checkpoint. --note: a checkpoint you hold from elsewhere, which the proof must be
-about; without one you don't know that others are shown the same log. Exit code 0: it holds. 1: it does not. 2: usage.
+It shows that the validator signed the record, that FILE is what the record holds, that the record stands in the log
+whose state the validator signed in a checkpoint, and, where the proof names an older checkpoint, that no record which
+that one covers was changed since. --note: a checkpoint you hold from elsewhere, which the proof must be about; without
+one you don't know that others are shown the same log. Exit code 0: it holds. 1: it does not. 2: usage.
 Sources: RFC 9162 section 2.1 (tree), C2SP signed-note and tlog-checkpoint.
 """
 
@@ -35,20 +36,20 @@ def require_signed(address: str, message: bytes, signature: bytes, what: str) ->
     require(is_signed, f"{what} is not signed by {address}")
 
 
-def fold(index: int, last: int, path: list[bytes], leaf: bytes) -> bytes:
-    """From a leaf to the root (RFC 9162 section 2.1.3.2)."""
-    root = leaf
+def fold(index: int, last: int, path: list[bytes], start: bytes) -> tuple[bytes, bytes]:
+    """From a leaf or subtree to the roots of the older and the newer tree (RFC 9162 sections 2.1.3.2 and 2.1.4.2)."""
+    older = newer = start
     for sibling in path:
         require(last > 0, "a path is too long")
         if index & 1 or index == last:
-            root = hashlib.sha256(b"\x01" + sibling + root).digest()
+            older, newer = (hashlib.sha256(b"\x01" + sibling + right).digest() for right in (older, newer))
             while index and not index & 1:
                 index, last = index >> 1, last >> 1
         else:
-            root = hashlib.sha256(b"\x01" + root + sibling).digest()
+            newer = hashlib.sha256(b"\x01" + newer + sibling).digest()
         index, last = index >> 1, last >> 1
     require(last == 0, "a path is too short")
-    return root
+    return older, newer
 
 
 def unhex(text: str, size: int = 32) -> bytes:
@@ -80,8 +81,7 @@ def check(raw: bytes, content: bytes | None, notes: list[str]) -> str:
     proof = json.loads(raw)
     canonical = json.dumps(proof, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
     require(canonical.encode() == raw and set(proof) == FIELDS and proof["format"] == FORMAT, "this is no proof file")
-    require(proof["older"] is None, "it names an older checkpoint, which this program does not check")
-    validator, seq, name = proof["validator"], proof["seq"], proof["validator"].encode()
+    validator, seq, older, name = proof["validator"], proof["seq"], proof["older"], proof["validator"].encode()
     require(type(seq) is int and 0 < seq < 2**53, "the record has no number")
     message = RECORD_DOMAIN + len(name).to_bytes(2, "big") + name + seq.to_bytes(8, "big")
     message += unhex(proof["prev"]) + unhex(proof["content_sha256"])
@@ -89,11 +89,19 @@ def check(raw: bytes, content: bytes | None, notes: list[str]) -> str:
     size, root = known = read_note(proof["checkpoint"], validator)
     require(seq <= size, "the record is newer than the checkpoint")
     path, leaf = [unhex(text) for text in proof["inclusion"]], hashlib.sha256(b"\x00" + message).digest()
-    require(fold(seq - 1, size - 1, path, leaf) == root, "the record is not in the log")
+    require(fold(seq - 1, size - 1, path, leaf)[1] == root, "the record is not in the log")
+    said, shown = f"record {seq} of {validator} stands in its log of {size} records\n", [known]
+    if older is not None:
+        first, first_root = point = read_note(older["checkpoint"], validator)
+        require(set(older) == {"checkpoint", "consistency"} and 0 < first < size, "the older checkpoint is not older")
+        path, unit = [unhex(text) for text in older["consistency"]], first & -first
+        start, *path = [first_root, *path] if first == unit else path
+        is_kept = fold(first // unit - 1, (size - 1) // unit, path, start) == (first_root, root)
+        require(is_kept, "the log was changed since the older checkpoint")
+        said, shown = f"{said}none of its first {first} records was changed since\n", [known, point]
     require(content is None or hashlib.sha256(content).hexdigest() == proof["content_sha256"], "the content is another")
-    require(all(read_note(note, validator) == known for note in notes), "the proof is about another checkpoint")
-    compared = f"content compared: {'no' if content is None else 'yes'}, checkpoints of yours: {len(notes)}"
-    return f"record {seq} of {validator} stands in its log of {size} records\n{compared}\n"
+    require(all(read_note(note, validator) in shown for note in notes), "the proof is about another checkpoint")
+    return f"{said}content compared: {'no' if content is None else 'yes'}, checkpoints of yours: {len(notes)}\n"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from arena.records.log import (
     LogStart,
     LogWalk,
     MerkleFrontier,
+    consistency_ranges,
     inclusion_ranges,
     leaf_hash,
     message_of,
@@ -58,10 +59,15 @@ def test_the_script_folds_every_proof_to_the_root() -> None:
     for second in range(1, SIZE):
         for index in range(second):
             proof = roots(leaves, inclusion_ranges(index, second))
-            assert fold(index, second - 1, proof, leaf_hash(leaves[index])) == root_of[second]
-    for numbers in [(0, 0), (5, 1), (-1, 4)]:
-        with pytest.raises(ValueError, match="leaves"):
-            inclusion_ranges(*numbers)
+            assert fold(index, second - 1, proof, leaf_hash(leaves[index]))[1] == root_of[second]
+        for first in range(1, second):
+            proof, unit = roots(leaves, consistency_ranges(first, second)), first & -first
+            start, *rest = [root_of[first], *proof] if first == unit else proof
+            assert fold(first // unit - 1, (second - 1) // unit, rest, start) == (root_of[first], root_of[second])
+    for ranges, wrong in ((inclusion_ranges, [(0, 0), (5, 1), (-1, 4)]), (consistency_ranges, [(0, 3), (4, 3)])):
+        for numbers in wrong:
+            with pytest.raises(ValueError, match="leaves"):
+                ranges(*numbers)
 
 
 class Leaves:
@@ -89,6 +95,7 @@ async def test_tiles_give_the_proofs_of_the_whole_tree_and_read_little() -> None
                 continue
             store.read = 0
             assert await tiles.inclusion("v", seq, upto) == tuple(roots(leaves, inclusion_ranges(seq - 1, upto)))
+            assert await tiles.consistency("v", seq, upto) == tuple(roots(leaves, consistency_ranges(seq, upto)))
             assert store.read <= 4 * TILE
     with pytest.raises(ArenaError, match="V2053"):
         await TiledLogs(Leaves(300)).inclusion("v", 1, 1_000)

@@ -40,8 +40,8 @@ def note(size: int) -> str:
 
 
 @cache
-def proven(seq: int, size: int = SIZE) -> tuple[Proof, SignedRecord]:
-    return asyncio.run(prove(log(), ALICE.hotkey, seq, note(size), verify))
+def proven(seq: int, size: int = SIZE, older: int = 0) -> tuple[Proof, SignedRecord]:
+    return asyncio.run(prove(log(), ALICE.hotkey, seq, note(size), verify, older_note=note(older) if older else ""))
 
 
 def run_script(folder: Path, proof: bytes, *, content: bytes | None = None, notes: tuple[bytes, ...] = ()):
@@ -66,12 +66,13 @@ def is_refused(raw: bytes, content: bytes | None = None, notes: tuple[str, ...] 
 
 
 def test_the_script_alone_checks_a_proof(tmp_path: Path) -> None:
-    proof, record = proven(4)
-    held = (note(SIZE).encode(),) * 2
+    proof, record = proven(4, older=6)
+    held = tuple(note(size).encode() for size in (SIZE, 6))
     done = run_script(tmp_path, encode_proof(proof), content=record.content, notes=held)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         f"record 4 of {ALICE.hotkey} stands in its log of {SIZE} records",
+        "none of its first 6 records was changed since",
         "content compared: yes, checkpoints of yours: 2",
     ]
     done = run_script(tmp_path, encode_proof(proof) + b"\n")
@@ -79,14 +80,14 @@ def test_the_script_alone_checks_a_proof(tmp_path: Path) -> None:
 
 
 def test_other_content_or_a_kept_note_it_does_not_lead_to_is_refused() -> None:
-    proof, record = proven(4)
+    proof, record = proven(4, older=6)
     raw = encode_proof(proof)
     assert is_refused(raw, record.content + b" ", (note(SIZE),)) and is_refused(raw, record.content, (note(5),))
 
 
 @given(st.data())
 def test_any_changed_byte_of_a_proof_is_refused(data: st.DataObject) -> None:
-    raw = bytearray(encode_proof(proven(4)[0]))
+    raw = bytearray(encode_proof(proven(4, older=6)[0]))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     assert is_refused(bytes(raw))
 
@@ -102,9 +103,11 @@ def test_a_log_that_was_rewritten_gives_no_proof_under_the_checkpoint_signed_bef
             asyncio.run(prove(other, ALICE.hotkey, seq, note(SIZE), verify))
 
 
-@pytest.mark.parametrize(("seq", "size"), [(SIZE, SIZE - 1), (0, SIZE), (SIZE + 1, SIZE)])
-def test_what_a_checkpoint_does_not_cover_is_not_proven(seq: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("seq", "size", "older"), [(SIZE, SIZE - 1, 0), (0, SIZE, 0), (4, SIZE, SIZE), (4, 5, 6), (SIZE + 1, SIZE, 0)]
+)
+def test_what_a_checkpoint_does_not_cover_is_not_proven(seq: int, size: int, older: int) -> None:
     with pytest.raises(ArenaError, match="V2053"):
-        asyncio.run(prove(log(), ALICE.hotkey, seq, note(size), verify))
+        proven(seq, size, older)
     with pytest.raises(ArenaError, match=r"V2053.*of another log"):
         asyncio.run(prove(log(), BOB.hotkey, 4, note(SIZE), verify))

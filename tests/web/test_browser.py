@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 
+from arena.records.proof import encode_proof
+from tests.arena.test_records_proof import proven
 from tests.web.site_stand import ASKED, NAMES, PUBLISHED, every_page, traces_of
 
 
@@ -55,6 +59,13 @@ def test_a_public_record_is_checked_in_the_browser(visitor, served):
     assert [(kind, said[:22]) for kind, said in checks_of(visitor)] == [("wait", "Can't be checked yet: ")]
 
 
+def checks_of_file(visitor, file, proof: dict[str, object]) -> list[tuple[str, str]]:
+    file.write_text(json.dumps(proof))
+    visitor.go("/verify")
+    visitor.page.set_input_files("input[name=proof]", file)
+    return checks_of(visitor)
+
+
 def test_a_proof_that_was_changed_does_not_hold_in_the_browser(visitor, served, tmp_path):
     validator, seq = traces_of(served.http, ASKED)[0].split("/")
     true = served.http.get(f"/proofs/{validator}/{seq}").json()
@@ -63,8 +74,16 @@ def test_a_proof_that_was_changed_does_not_hold_in_the_browser(visitor, served, 
     other |= {"inclusion": [true["inclusion"][0][::-1], *true["inclusion"][1:]]}
     other |= {"checkpoint": "\n".join([*lines[:2], lines[2][::-1], *lines[3:]])}
     for part, value in other.items():
-        file = tmp_path / "proof.json"
-        file.write_text(json.dumps(true | {part: value}))
-        visitor.go("/verify")
-        visitor.page.set_input_files("input[name=proof]", file)
-        assert "no" in [kind for kind, _ in checks_of(visitor)], part
+        found = checks_of_file(visitor, tmp_path / "proof.json", true | {part: value})
+        assert "no" in [kind for kind, _ in found], part
+
+
+def test_an_older_checkpoint_is_checked_in_the_browser(visitor, tmp_path):
+    with ThreadPoolExecutor(1) as pool:  # the browser's loop has this thread
+        made = dict(pool.map(lambda older: (older, encode_proof(proven(4, older=older)[0])), (1, 6, 8)))
+    for (older, raw), step in itertools.product(made.items(), (1, -1)):
+        proof = json.loads(raw)
+        proof["older"]["consistency"][0] = proof["older"]["consistency"][0][::step]
+        found = checks_of_file(visitor, tmp_path / "proof.json", proof)
+        assert [kind for kind, _ in found] == ["yes", "yes" if step == 1 else "no", "wait"]
+        assert f"none of its first {older} records was changed" in found[1][1]

@@ -49,17 +49,17 @@ function readNote(note, validator) {
   return { size: Number(size), root: unbase64(root) };
 }
 
-// From a leaf to the root (RFC 9162 section 2.1.3.2).
-async function fold(index, last, path, leaf) {
-  let root = leaf;
+// From a leaf or subtree to the roots of the older and the newer tree (RFC 9162 sections 2.1.3.2 and 2.1.4.2).
+async function fold(index, last, path, start) {
+  let older = start, newer = start;
   for (const sibling of path) {
     if (index % 2 || index === last) {
-      root = await digest([1], sibling, root);
+      [older, newer] = [await digest([1], sibling, older), await digest([1], sibling, newer)];
       while (index && index % 2 === 0) [index, last] = [index / 2, Math.floor(last / 2)];
-    } else root = await digest([1], root, sibling);
+    } else newer = await digest([1], newer, sibling);
     [index, last] = [Math.floor(index / 2), Math.floor(last / 2)];
   }
-  return last === 0 ? root : new Uint8Array();
+  return last === 0 ? [older, newer] : [new Uint8Array(), new Uint8Array()];
 }
 
 class Uncovered extends Error {} // nothing was disproved: no checkpoint covers the record, or nobody answers
@@ -68,9 +68,16 @@ async function checkProof(proof, say) {
   const { validator, seq } = proof, name = utf8(validator), big = Array.from({ length: 8 }, (_, i) => Number((BigInt(seq) >> BigInt(56 - 8 * i)) & 255n));
   const message = join(utf8("agent-arena/record/1"), [name.length >> 8, name.length & 255], name, big, unhex(proof.prev), unhex(proof.content_sha256));
   const known = readNote(proof.checkpoint, validator);
-  const root = await fold(seq - 1, known.size - 1, proof.inclusion.map((one) => unhex(one)), await digest([0], message));
+  const [, root] = await fold(seq - 1, known.size - 1, proof.inclusion.map((one) => unhex(one)), await digest([0], message));
   if (seq > known.size) throw new Uncovered(`its checkpoint covers ${known.size} records, not record ${seq}`);
   say(same(root, known.root), `the record stands in the log with that checkpoint's root, ${hex(known.root).slice(0, 16)}…`);
+  if (!proof.older) return;
+  const first = readNote(proof.older.checkpoint, validator), path = proof.older.consistency.map((one) => unhex(one));
+  let unit = 1; // leaves of the older tree's last complete subtree
+  while (first.size && first.size % (2 * unit) === 0) unit *= 2;
+  const start = first.size === unit ? first.root : path.shift();
+  const [older, newer] = await fold(first.size / unit - 1, Math.floor((known.size - 1) / unit), path, start);
+  say(first.size < known.size && same(older, first.root) && same(newer, known.root), `none of its first ${first.size} records was changed since`);
 }
 
 async function checkContent(validator, seq, signed, say) {
