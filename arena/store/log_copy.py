@@ -112,8 +112,8 @@ async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
                 if not verify_signature(store.validator, message_of(record), bytes.fromhex(record.signature)):
                     raise ArenaError("V2080", f"record {record.seq} of the copy is not signed by {store.validator}")
             contents = [decode_content(record.content) for record in some]
-            named = [one.payload.body_sha256 for one in contents if isinstance(one.payload, EvaluationRecord)]
-            bodies = await _bodies(store, objects, named)
+            asked = [one.payload for one in contents if isinstance(one.payload, AttemptRecord | EvaluationRecord)]
+            bodies = await _bodies(store, objects, sorted({one.body_sha256 for one in asked} - {""}))
             await _end_work(store, contents, {body.body_sha256: len(body.content) for body in bodies})
             head = await store.append(some, bodies)
         if part.checkpoint is not None:
@@ -147,20 +147,28 @@ async def _end_work(store: PostgresStore, contents: Iterable[RecordContent], bod
     """Bring queue and leases to where these attempts left them: none is run again that the log holds, and each counts
     as it did (`arena.race.decider.after_fault`). Before the records are appended, since it may be done twice and they
     may not."""
-    attempts = [(one.payload, one.host) for one in contents if isinstance(one.payload, AttemptRecord)]
-    if not attempts:
-        return
-    items, ends = list[WorkItem](), list[tuple[object, ...]]()
-    for attempt, host in attempts:
+    items, ends = list[WorkItem](), list[dict[str, object]]()
+    for record in contents:
+        if not isinstance(attempt := record.payload, AttemptRecord):
+            continue
         item_id, _, fence = attempt.attempt_id.rpartition(":")
         items.append(WorkItem(item_id=item_id, subject=attempt.subject, context=attempt.context))
         fault, is_fault = attempt.failure, attempt.ended != "evaluated"
-        is_counted = fault is not None and attempt.ended == "faulted" and fault.owner is Owner.VALIDATOR
-        is_refused = fault is not None and fault.code == REQUEST_PROVOKED
-        state = "done" if not is_fault else "closed" if attempt.is_closing else "open"
-        used = (host.agent_time_ms, body_bytes.get(attempt.body_sha256, 0))
-        ends.append((item_id, int(fence), state, is_fault, is_counted, is_refused, *used))
-    await store.enqueue(items)
-    names = ("ids", "fences", "states", "faults", "counted", "refused", "agent_ms", "body_bytes")
-    columns = (list(column) for column in zip(*ends, strict=True))
-    await store.session.call("end_work", validator=store.validator, **dict(zip(names, columns, strict=True)))
+        ends.append(
+            {
+                "ids": item_id,
+                "fences": int(fence),
+                "states": "done" if not is_fault else "closed" if attempt.is_closing else "open",
+                "faults": is_fault,
+                "counted": fault is not None and attempt.ended == "faulted" and fault.owner is Owner.VALIDATOR,
+                "refused": fault is not None and fault.code == REQUEST_PROVOKED,
+                "agent_ms": record.host.agent_time_ms,
+                "body_bytes": body_bytes.get(attempt.body_sha256, 0),
+                "worker_ms": record.host.episode_ms,
+                "ended_ms": record.recorded_ms,
+            }
+        )
+    if ends:
+        await store.enqueue(items)
+        columns = {name: [each[name] for each in ends] for name in ends[0]}
+        await store.session.call("end_work", validator=store.validator, **columns)

@@ -7,11 +7,16 @@ person set `Status.needs_person`. Ages are compared with the node's own schedule
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from arena.records.model import StoredCheckpoint
 from arena.records.port import StoreSize, WeightsResult
@@ -134,10 +139,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The file."""
+    """The file. `log`: where what its process prints can be read; "" where that isn't known."""
 
     beat: Heartbeat | None = None
     ending: Ending | None = None
+    log: str = ""
 
 
 def skewed(beat: Heartbeat) -> tuple[PeerSeen, ...]:
@@ -147,8 +153,19 @@ def skewed(beat: Heartbeat) -> tuple[PeerSeen, ...]:
 
 
 def write_node_file(state_dir: Path, content: NodeFile) -> None:
-    """Replace the file in one step. Raises OSError when the folder can't be written."""
-    write_whole(state_dir / FILE_NAME, msgspec.json.encode(content), mode=_MODE)
+    """Replace the file in one step, with this process's log. Raises OSError when the folder can't be written."""
+    write_whole(state_dir / FILE_NAME, msgspec.json.encode(replace(content, log=_own_log())), mode=_MODE)
+
+
+def _own_log() -> str:
+    with contextlib.suppress(OSError):
+        number = sys.stderr.fileno()
+        about = os.fstat(number)
+        if os.environ.get("JOURNAL_STREAM") == f"{about.st_dev}:{about.st_ino}":
+            return f"journalctl _PID={os.getpid()}"
+        if stat.S_ISREG(about.st_mode):
+            return str(Path(f"/proc/self/fd/{number}").readlink())
+    return ""
 
 
 def read_node_file(state_dir: Path) -> NodeFile:
@@ -267,15 +284,20 @@ def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
         about = f"{failure.detail}; the start has waited {duration(waited_ms)} for it"
         yield _point(failure.code, about if is_waiting else failure.detail, is_urgent=not (is_waiting and is_outage))
         if not is_waiting:
-            yield _point("V2116", f"it ended with {failure.code}")
+            yield _silent(node, f"it ended with {failure.code}")
     elif ending is not None:
-        yield _point("V2116", "it was stopped and has not been started again")
+        yield _silent(node, "it was stopped and has not been started again")
     elif node.beat is None:
-        yield _point("V2116", "it never ran with this state folder")
+        yield _silent(node, "it never ran with this state folder")
     else:
         age_ms = now_ms - node.beat.beat_ms
         where = "old" if age_ms >= 0 else "ahead of this host's clock"
-        yield _point("V2116", f"its last heartbeat is {duration(abs(age_ms))} {where}")
+        yield _silent(node, f"its last heartbeat is {duration(abs(age_ms))} {where}")
+
+
+def _silent(node: NodeFile, about: str) -> Point:
+    point, fix = _point("V2116", about), f"read the end of its log ({node.log}), then start it: `arena validator`"
+    return replace(point, fix=fix) if node.log else point
 
 
 def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
@@ -283,7 +305,8 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     if not -CLOCK_BEHIND_MS <= beat.chain.skew_ms <= CLOCK_AHEAD_MS:
         where = "ahead of" if beat.chain.skew_ms > 0 else "behind"
         about = f"this host's clock is {duration(abs(beat.chain.skew_ms))} {where} the chain's newest block"
-        yield _point(HOST_LACKS, f"{about}, and other validators refuse what it signs")
+        fix = "set the clock: `timedatectl set-ntp true`; other validators refuse what a wrong one signs"
+        yield Point(code=HOST_LACKS, about=about, fix=fix)
     if beat.chain.is_stale:
         yield _point("U3034", f"block {beat.chain.block}")
     if beat.chain.placed_block and not beat.chain.has_permit:

@@ -160,6 +160,9 @@ class RaceClock:
             raise ArenaError("V2062", refusal, fix="choose a policy with longer windows")
         *earlier, state = await self.states()
         self._plan = self._plan_of(state)
+        for race in (*earlier[-2:], state):  # a node that is killed in every race misses them in a row
+            if race.settlement is not None:
+                self._explain(race, RaceSettled(settlement=race.settlement, is_adopted=race.is_adopted))
         opened, policy = state.opened, self._node.policy
         if opened is not None and runs_under_another(state, policy):
             was, is_now = opened.policy_sha256[:12], policy.policy_sha256[:12]
@@ -242,21 +245,27 @@ class RaceClock:
     async def _append(self, state: RaceState, event: Event) -> RaceState:
         await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
         if isinstance(event, RaceSettled):
-            failure = explain_end(state, event, {roll: self.peers.held(state, roll) for roll in ROLLS})
-            is_missed = event.is_adopted and state.proposed is None and self.not_ours is None and self.missed is None
-            result = event.settlement.state if failure is None else "missed" if is_missed else "not_ours"
+            self._explain(state, event)
+            ended = self.not_ours or self.missed
+            result = "missed" if self.missed else "not_ours" if ended else event.settlement.state
             self._node.metrics.races_ended.labels(result).inc()
-            self.not_ours = self.missed = None
-            if failure is not None:
-                code, detail = failure.code, failure.detail
-                log = self._node.log.warning if is_missed else self._node.log.error
-                log("no settlement of ours", race=state.race_id, code=code, detail=detail)
-                ended = Failure(code=code, detail=f"{state.race_id}: {detail}")
-                self.not_ours, self.missed = (None, ended) if is_missed else (ended, None)
+            if ended is not None:
+                log = self._node.log.warning if self.missed else self._node.log.error
+                log("no settlement of ours", race=state.race_id, code=ended.code, detail=ended.detail)
         state = apply(state, event)
         text = race_sentence(state.race_id, event, names_of(await self._node.store.submissions()))
         self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage, text=text)
         return state
+
+    def _explain(self, state: RaceState, end: RaceSettled) -> None:
+        """Keep why a race ended with another settlement than this node's."""
+        failure = explain_end(state, end, {roll: self.peers.held(state, roll) for roll in ROLLS})
+        is_first = self.not_ours is None and self.missed is None
+        self.not_ours = self.missed = None
+        if failure is not None:
+            ended = Failure(code=failure.code, detail=f"{state.race_id}: {failure.detail}")
+            is_missed = end.is_adopted and state.proposed is None and is_first
+            self.not_ours, self.missed = (None, ended) if is_missed else (ended, None)
 
     async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Carry out one effect. A failure that may pass, or one that nobody foresaw, costs this effect a growing pause;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from arena.store.objects import BodyObjects, folder_location, open_objects, pref
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError, Failure
 from tests.arena.conftest import running_server
-from tests.arena.log_stand import HOST, Clock, attempt, episode, item
+from tests.arena.log_stand import HOST, START_MS, Clock, attempt, episode, item
 
 RACE, PROBLEMS = "r1", range(1, 9)
 
@@ -61,9 +62,9 @@ async def run(store: PostgresStore, sequencer: Sequencer, count: int) -> None:
         await sequencer.append(payloads, [body], finish=lease)
 
 
-async def a_day(store: PostgresStore, signer: Signer, behind: PostgresStore) -> None:
+async def a_day(store: PostgresStore, signer: Signer, behind: PostgresStore, now_ms: int = START_MS) -> None:
     """A log of six episodes and a fault, of which `behind` knows two episodes, and a third that was running."""
-    sequencer = Sequencer(store, signer, Clock(), HOST)
+    sequencer = Sequencer(store, signer, Clock(now_ms), HOST)
     await store.enqueue([item(problem, RACE) for problem in PROBLEMS])
     await run(store, sequencer, 2)
     await sign(store, signer)
@@ -84,8 +85,12 @@ async def log_of(store: PostgresStore) -> list[Entry]:
     return [replace(entry, filing=None) async for entry in store.filed_records(store.validator)]
 
 
-async def test_a_store_behind_its_copy_goes_on_and_does_no_work_twice(store, signer, objects, behind) -> None:
-    await a_day(store, signer, behind)
+@pytest.mark.parametrize("age_s", [60, 2 * 86_400])  # what an agent used counts for a day
+async def test_a_store_behind_its_copy_goes_on_and_does_no_work_twice(
+    store, signer, objects, behind, age_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arena.store.log_copy.APPENDED_AT_ONCE", 1)  # an attempt before its evaluation
+    await a_day(store, signer, behind, 1_000 * (int(time.time()) - age_s))
     assert await take_copy(behind, verify) == 13
     assert await log_of(behind) == await log_of(store)
     assert [point.size for point in await behind.checkpoints()] == [6, 15, 19]
@@ -96,7 +101,8 @@ async def test_a_store_behind_its_copy_goes_on_and_does_no_work_twice(store, sig
     left = await behind.claim(9, 60_000)
     tries = {lease.item.context.problem_id: (lease.faults, lease.counted) for lease in left}
     assert (tries["p0006"], tries["p0008"]) == ((1, 1), (0, 0)) and "p0007" not in tries
-    assert {lease.body_bytes for lease in left} == {sum(len(episode(n, race_id=RACE)[1].content) for n in (3, 4, 5, 7))}
+    used = sum(len(episode(number, race_id=RACE)[1].content) for number in (3, 4, 5, 7))
+    assert {lease.body_bytes for lease in left} == {used if age_s < 86_400 else 0}
     last = [entry async for entry in store.records(kinds=["attempt"])][-1]
     fence = int(decode_content(last.content).payload.attempt_id.rpartition(":")[2])
     assert all(lease.fence > fence for lease in left)

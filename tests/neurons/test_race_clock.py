@@ -9,12 +9,14 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
+from arena.race.machine import RaceState
 from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
 from foundation.errors import ArenaError
 from neurons.loops.watches import STALE_MS, ChainWatch
 from neurons.race.weights import WeightsLoop
 from tests.arena.chain_faults import deregister
+from tests.arena.log_stand import settlement
 from tests.keys import generate_signer
 from tests.neurons.clock_stand import POLICY, Desk
 from tests.simulation.faults import Crash, CrashAt, FaultyStore
@@ -80,6 +82,16 @@ async def test_a_race_killed_at_any_of_its_writes_goes_on_to_the_same_settlement
         assert made[0] == state.settlement and len(made) == 2, number
         ends.append([(row.agent_version_id, row.race_score_e4, row.missing) for row in made[0].standings])
     assert number > 10 and ends == [ends[0]] * len(ends) and [score for _, score, _ in ends[0]] == [10_000, 0]
+
+
+async def test_a_restart_forgets_no_race_that_others_settled_without_this_node(desk):
+    await desk.submit("good")
+    missed = replace(await desk.turn_until("open"), settlement=settlement(), is_adopted=True)
+    for count, wanted in ((0, (None, None)), (1, (None, "V2101")), (2, ("V2101", None))):
+        desk.start(POLICY)
+        desk.clock.states = mock.AsyncMock(return_value=[missed] * count + [RaceState(race_id="race-000009")])
+        await desk.clock.adopt_policy()
+        assert tuple(each and each.code for each in (desk.clock.not_ours, desk.clock.missed)) == wanted
 
 
 @pytest.mark.parametrize("unforeseen", [KeyError("Z"), OverflowError("too large"), TypeError("not hashable")])

@@ -138,8 +138,6 @@ URGENT = [
     (assess(NOW_MS, NodeFile(), None, ROOMY, Failure(code="V2027")), ["V2116", "V2027"]),
     (status(free=1 << 30), ["V2115"]),
     (status(chain(is_stale=True)), ["U3034"]),
-    (status(chain(skew_ms=92_000)), ["V2060"]),
-    (status(chain(skew_ms=-92_000)), ["V2060"]),
     (status(chain(has_permit=False)), ["U3035"]),
     (status(replace(BEAT, bank_until_ms=NOW_MS + 29 * DAY_MS)), ["P4014"]),
     (status(store=late("checkpoint", HOUR_MS)), ["V2117"]),
@@ -160,6 +158,18 @@ def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status
     assert found.needs_person and shown.startswith("NEEDS A PERSON")
     assert [point.code for point in found.points if point.is_urgent] == codes
     assert all(f"{code}  " in shown and lookup(code).remedy in shown for code in codes)
+
+
+@pytest.mark.parametrize(
+    ("found", "parts"),
+    [
+        (status(chain(skew_ms=92_000)), ("V2060  this host's clock is 1 min 32 s ahead of", "fix: set the clock")),
+        (status(chain(skew_ms=-92_000)), ("V2060  this host's clock is 1 min 32 s behind", "fix: set the clock")),
+        (status(ending=Ending(at_ms=NOW_MS), log="/var/log/a"), ("V2116", "its log (/var/log/a), then start it")),
+    ],
+)
+def test_a_wrong_clock_and_a_silent_nodes_log_are_named(found: Status, parts: tuple[str, ...]) -> None:
+    assert found.needs_person and all(part in page(found) for part in parts)
 
 
 def test_what_mends_itself_is_shown_and_wakes_nobody() -> None:

@@ -1,12 +1,15 @@
--- Revision 4: what a log's copy brings back counts, so that after a lost disk an agent has the tries and the worker time
--- left that it had before.
+-- Revision 5, and 4 before it: what a log's copy brings back counts, from when it ended, so that after a lost disk an
+-- agent has the tries and the worker time left that it had before.
 --
 -- Ends work as attempts say that stand in a log and not yet in its store: their items are as the latest of them left them,
 -- held by nobody, and fences go on behind theirs. An attempt counts by the lease that it leaves, so it counts once, however
 -- often it is given. A fence only grows, and by no more than a life's attempts.
-drop function arena.end_work(text, text[], bigint[], text[]);
+drop function if exists
+    arena.end_work(text, text[], bigint[], text[]),
+    arena.end_work(text, text[], bigint[], text[], boolean[], boolean[], boolean[], bigint[], bigint[]);
 create function arena.end_work(_validator text, _ids text[], _fences bigint[], _states text[], _faults boolean[],
-                               _counted boolean[], _refused boolean[], _agent_ms bigint[], _body_bytes bigint[])
+                               _counted boolean[], _refused boolean[], _agent_ms bigint[], _body_bytes bigint[],
+                               _worker_ms bigint[], _ended_ms bigint[])
 returns void language plpgsql security definer set search_path = arena, pg_temp as $f$
 declare ahead bigint := (select max(f) from unnest(_fences) f);
 begin
@@ -15,16 +18,19 @@ begin
         raise exception 'fence % is too far ahead', ahead using errcode = 'AR003';
     end if;
     with given as (
-        select * from unnest(_ids, _fences, _states, _faults, _counted, _refused, _agent_ms, _body_bytes)
-            as g (item_id, fence, ends, is_fault, is_counted, is_refused, agent_ms, body_bytes)),
+        select * from unnest(_ids, _fences, _states, _faults, _counted, _refused, _agent_ms, _body_bytes,
+                             _worker_ms, _ended_ms)
+            as g (item_id, fence, ends, is_fault, is_counted, is_refused, agent_ms, body_bytes, worker_ms, ended_ms)),
     ended as (
         insert into lease as l (fence, validator, item_id, expires_at, faults, counted, refused, state, race_id, owner,
-                                agent_ms, body_bytes)
+                                agent_ms, body_bytes, worker_ms, claimed_at)
             select g.fence, i.validator, i.item_id, clock_timestamp(), i.faults, i.counted, i.refused,
-                   case g.ends when 'done' then 'done' else 'abandoned' end, i.race_id, i.owner, g.agent_ms, g.body_bytes
+                   case g.ends when 'done' then 'done' else 'abandoned' end, i.race_id, i.owner, g.agent_ms, g.body_bytes,
+                   g.worker_ms, least(to_timestamp((g.ended_ms - g.worker_ms) / 1000.0), clock_timestamp())
             from given g join item i on i.validator = _validator and i.item_id = g.item_id
             on conflict (fence) do update
-                set state = excluded.state, agent_ms = excluded.agent_ms, body_bytes = excluded.body_bytes
+                set state = excluded.state, agent_ms = excluded.agent_ms, body_bytes = excluded.body_bytes,
+                    worker_ms = excluded.worker_ms
                 where (l.validator, l.item_id) = (excluded.validator, excluded.item_id) and l.state in ('open', 'lost')
             returning l.fence),
     tries as (
