@@ -147,28 +147,20 @@ async def _end_work(store: PostgresStore, contents: Iterable[RecordContent], bod
     """Bring queue and leases to where these attempts left them: none is run again that the log holds, and each counts
     as it did (`arena.race.decider.after_fault`). Before the records are appended, since it may be done twice and they
     may not."""
-    items, ends = list[WorkItem](), list[dict[str, object]]()
+    items, ends = list[WorkItem](), list[tuple[object, ...]]()
     for record in contents:
         if not isinstance(attempt := record.payload, AttemptRecord):
             continue
         item_id, _, fence = attempt.attempt_id.rpartition(":")
         items.append(WorkItem(item_id=item_id, subject=attempt.subject, context=attempt.context))
         fault, is_fault = attempt.failure, attempt.ended != "evaluated"
-        ends.append(
-            {
-                "ids": item_id,
-                "fences": int(fence),
-                "states": "done" if not is_fault else "closed" if attempt.is_closing else "open",
-                "faults": is_fault,
-                "counted": fault is not None and attempt.ended == "faulted" and fault.owner is Owner.VALIDATOR,
-                "refused": fault is not None and fault.code == REQUEST_PROVOKED,
-                "agent_ms": record.host.agent_time_ms,
-                "body_bytes": body_bytes.get(attempt.body_sha256, 0),
-                "worker_ms": record.host.episode_ms,
-                "ended_ms": record.recorded_ms,
-            }
-        )
+        is_counted = fault is not None and attempt.ended == "faulted" and fault.owner is Owner.VALIDATOR
+        is_refused = fault is not None and fault.code == REQUEST_PROVOKED
+        state = "done" if not is_fault else "closed" if attempt.is_closing else "open"
+        used = (record.host.agent_time_ms, body_bytes.get(attempt.body_sha256, 0), record.host.episode_ms)
+        ends.append((item_id, int(fence), state, is_fault, is_counted, is_refused, *used, record.recorded_ms))
+    names = ("ids", "fences", "states", "faults", "counted", "refused", "agent_ms", "body_bytes", "worker_ms", "at_ms")
     if ends:
         await store.enqueue(items)
-        columns = {name: [each[name] for each in ends] for name in ends[0]}
-        await store.session.call("end_work", validator=store.validator, **columns)
+        columns = (list(column) for column in zip(*ends, strict=True))
+        await store.session.call("end_work", validator=store.validator, **dict(zip(names, columns, strict=True)))

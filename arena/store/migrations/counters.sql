@@ -9,7 +9,7 @@ drop function if exists
     arena.end_work(text, text[], bigint[], text[], boolean[], boolean[], boolean[], bigint[], bigint[]);
 create function arena.end_work(_validator text, _ids text[], _fences bigint[], _states text[], _faults boolean[],
                                _counted boolean[], _refused boolean[], _agent_ms bigint[], _body_bytes bigint[],
-                               _worker_ms bigint[], _ended_ms bigint[])
+                               _worker_ms bigint[], _at_ms bigint[])
 returns void language plpgsql security definer set search_path = arena, pg_temp as $f$
 declare ahead bigint := (select max(f) from unnest(_fences) f);
 begin
@@ -19,14 +19,14 @@ begin
     end if;
     with given as (
         select * from unnest(_ids, _fences, _states, _faults, _counted, _refused, _agent_ms, _body_bytes,
-                             _worker_ms, _ended_ms)
-            as g (item_id, fence, ends, is_fault, is_counted, is_refused, agent_ms, body_bytes, worker_ms, ended_ms)),
+                             _worker_ms, _at_ms)
+            as g (item_id, fence, ends, is_fault, is_counted, is_refused, agent_ms, body_bytes, worker_ms, at_ms)),
     ended as (
         insert into lease as l (fence, validator, item_id, expires_at, faults, counted, refused, state, race_id, owner,
                                 agent_ms, body_bytes, worker_ms, claimed_at)
             select g.fence, i.validator, i.item_id, clock_timestamp(), i.faults, i.counted, i.refused,
                    case g.ends when 'done' then 'done' else 'abandoned' end, i.race_id, i.owner, g.agent_ms, g.body_bytes,
-                   g.worker_ms, least(to_timestamp((g.ended_ms - g.worker_ms) / 1000.0), clock_timestamp())
+                   g.worker_ms, least(to_timestamp((g.at_ms - g.worker_ms) / 1000.0), clock_timestamp())
             from given g join item i on i.validator = _validator and i.item_id = g.item_id
             on conflict (fence) do update
                 set state = excluded.state, agent_ms = excluded.agent_ms, body_bytes = excluded.body_bytes,
