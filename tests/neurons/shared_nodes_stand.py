@@ -151,7 +151,7 @@ class SharedNode:
         """The operator's files, into this node's state alone."""
         asked = ["publish", str(self.network.base / "files"), "--state-dir", str(self.folder)]
         done = CliRunner().invoke(operator_app, [*asked, "--wallet.hotkey", "//Operator"])
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == 0, (done.output, done.exception)
 
     def hand_in(self, agent: DemoAgent, submission: SignedSubmission) -> None:
         """Hand an agent in at this node's door alone, found as a miner finds it: by the address on chain."""
