@@ -288,7 +288,8 @@ def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
     elif ending is not None:
         yield _silent(node, "it was stopped and has not been started again")
     elif node.beat is None:
-        yield _silent(node, "it never ran with this state folder")
+        fix = "name the node's folder by --state-dir or --config, or start it: `arena validator`"
+        yield replace(_point("V2116", "it never ran with this state folder"), fix=fix)
     else:
         age_ms = now_ms - node.beat.beat_ms
         where = "old" if age_ms >= 0 else "ahead of this host's clock"

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from arena.policies import policy_by_name
 from foundation.errors import ArenaError
 from harness.limits import TokenPrice
+from neurons.cli.options import state_folder
 from neurons.cli.validator import app
 from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
 from neurons.settings.settings import Endpoint, Settings, format_rows, resolve
@@ -41,8 +42,9 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert dry_run()["netuid"] == ("15", "default")
-    (tmp_path / "arena.toml").write_text("netuid = 3\nshare = true\n")
+    (tmp_path / "arena.toml").write_text('netuid = 3\nshare = true\nstate_dir = "/far/node"\n')
     assert dry_run()["netuid"] == ("3", "arena.toml")
+    assert state_folder(None) == Path("/far/node")  # of the commands beside the node, too
     monkeypatch.setenv("ARENA_NETUID", "4")
     assert dry_run()["netuid"] == ("4", "environment")
     found = dry_run("--netuid", "5", "--no-share", "--shadow")

@@ -135,7 +135,6 @@ OVERDUE = replace(STORE, race=replace(STORE.race, deadline=Deadline(what="x", at
 URGENT = [
     (status(replace(BEAT, beat_ms=NOW_MS - HOUR_MS)), ["V2116"]),
     (status(ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2080", detail="cut"))), ["V2080", "V2116"]),
-    (assess(NOW_MS, NodeFile(), None, ROOMY, Failure(code="V2027")), ["V2116", "V2027"]),
     (status(free=1 << 30), ["V2115"]),
     (status(chain(is_stale=True)), ["U3034"]),
     (status(chain(has_permit=False)), ["U3035"]),
@@ -166,9 +165,13 @@ def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status
         (status(chain(skew_ms=92_000)), ("V2060  this host's clock is 1 min 32 s ahead of", "fix: set the clock")),
         (status(chain(skew_ms=-92_000)), ("V2060  this host's clock is 1 min 32 s behind", "fix: set the clock")),
         (status(ending=Ending(at_ms=NOW_MS), log="/var/log/a"), ("V2116", "its log (/var/log/a), then start it")),
+        (
+            assess(NOW_MS, NodeFile(), None, ROOMY, Failure(code="V2027")),
+            ("V2116", "V2027", "by --state-dir or --config"),
+        ),
     ],
 )
-def test_a_wrong_clock_and_a_silent_nodes_log_are_named(found: Status, parts: tuple[str, ...]) -> None:
+def test_a_wrong_clock_a_silent_nodes_log_and_another_folder_are_named(found: Status, parts: tuple[str, ...]) -> None:
     assert found.needs_person and all(part in page(found) for part in parts)
 
 
