@@ -2,7 +2,7 @@
 under load. After each the races go on without a person, every log verifies, and all weights are equal.
 
 The nodes reach their chain by HTTP, and the third its peers, through links that can be cut or held half open. What each
-fault came to is written into docs/prove.md. `ARENA_PROVE_FAULTS` chooses some: `disk lost,loaded` for that one by day
+fault came to is written into docs/prove.md. `PROVE_FAULTS` chooses some: `disk lost,loaded` for that one by day
 and all under load.
 """
 
@@ -361,7 +361,7 @@ FAULTS: dict[str, Callable[[Site], str]] = {
 UNDER_LOAD = [
     name for name, make in FAULTS.items() if make in (killed_in_every_phase, frozen, database_killed, flooded)
 ]
-WORDS = os.environ.get("ARENA_PROVE_FAULTS", "").split(",")
+WORDS = os.environ.get("PROVE_FAULTS", "").split(",")
 
 
 @contextlib.contextmanager
