@@ -65,19 +65,19 @@ class Row(asyncpg.Record):  # type: ignore[misc]
 
 
 def read_dsn(dsn: str) -> SplitResult:
-    """A `postgresql://` DSN, taken apart. Raises ArenaError V2021 for one that can't be read."""
+    """A `postgresql://` DSN, taken apart. Raises ArenaError V2030 for one that can't be read."""
     try:
         url = urlsplit(dsn)
         is_read = url.scheme in ("postgresql", "postgres") and url.port != 0
     except ValueError as error:
-        raise ArenaError("V2021", f"the DSN is not a postgresql:// URL: {error}") from error
+        raise ArenaError("V2030", f"the DSN is not a postgresql:// URL: {error}") from error
     if not is_read:
-        raise ArenaError("V2021", "the DSN is not a postgresql:// URL")
+        raise ArenaError("V2030", "the DSN is not a postgresql:// URL")
     return url
 
 
 def login_dsn(dsn: str, role: str, password: str | None) -> str:
-    """The DSN of another login on the same database, without a password for None. Raises ArenaError V2021 for one that
+    """The DSN of another login on the same database, without a password for None. Raises ArenaError V2030 for one that
     can't be read."""
     url = read_dsn(dsn)
     login = role if password is None else f"{role}:{quote(password, safe='')}"
@@ -85,7 +85,7 @@ def login_dsn(dsn: str, role: str, password: str | None) -> str:
 
 
 async def connect(dsn: str) -> asyncpg.Connection:
-    """A connection of its own. Raises ArenaError V2021 for a DSN that can't be read, and what the driver raises."""
+    """A connection of its own. Raises ArenaError V2030 for a DSN that can't be read, and what the driver raises."""
     read_dsn(dsn)
     return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT_S, server_settings=_SESSION, record_class=Row)
 

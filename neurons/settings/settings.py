@@ -200,8 +200,8 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
         settings = Settings(**merged)
     except ValidationError as error:
         fault = error.errors(include_input=False, include_url=False)[0]
-        name = str(fault["loc"][0]) if fault["loc"] else "?"
-        raise ArenaError("V2030", f"{name} from {origin.get(name, 'default')}: {fault['msg']}") from error
+        name, said = str(fault["loc"][0]) if fault["loc"] else "?", fault["msg"].removeprefix("Value error, ")
+        raise ArenaError("V2030", f"{name} from {origin.get(name, 'default')}: {said}") from error
     rows = tuple(
         SettingRow(
             name=name,

@@ -185,7 +185,7 @@ async def test_a_login_is_of_one_hotkey_and_its_store_takes_no_record_of_another
 
 @pytest.mark.parametrize("dsn", ["nonsense", "mysql://h/d", "postgresql://h:x/d"])
 def test_a_dsn_that_cannot_be_read_is_refused(dsn: str) -> None:
-    with pytest.raises(ArenaError, match="V2021"):
+    with pytest.raises(ArenaError, match="V2030"):
         login_dsn(dsn, "role", None)
     assert login_dsn("postgresql://u:p@h/d?sslmode=require", "r", None) == "postgresql://r@h/d?sslmode=require"
 
