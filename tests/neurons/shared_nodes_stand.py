@@ -45,7 +45,7 @@ from tests.postgres_stand import lay_server
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = keypair_signer("//Operator")
 TAO_RAO = 1_000_000_000
-DOOR_S = 60.0  # until a node that starts has published its address
+DOOR_S = 240.0  # until a node that starts has published its address
 
 
 def shared_policy(pace: float = 1.0) -> Policy:
