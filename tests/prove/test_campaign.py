@@ -335,7 +335,7 @@ def restored(site: Site) -> str:
     restored = arena("store", "restore", str(kept), "--state-dir", str(folder))
     assert restored.returncode == 0, restored.stderr
     copied = site.victim.flags["--bodies-url"]
-    site.victim.flags["--bodies-url"] = folder_location(site.base / "empty")
+    site.victim.flags["--bodies-url"] = folder_location(folder / "bodies")  # those of the backup
     assert site.start().wait(MARK_S) == EXIT_INTEGRITY, site.victim.log()[-2_000:]
     said = site.says()
     site.victim.flags["--bodies-url"] = copied
@@ -431,6 +431,8 @@ def test_nothing_that_happens_among_strangers_needs_a_person_and_nothing_is_lost
                     except (AssertionError, OSError) as error:
                         failed.append(f"{name}: {error}")
                         row[column] = "never"
-                    print(time.strftime("%H:%M:%S"), when, name, row, flush=True)
+                        site.stop()
+                        site.start()
+                    print(time.strftime("%H:%M:%S"), when, name, row, *failed[-1:], flush=True)
                     write(rows)
     assert not failed, "\n".join(failed)
