@@ -430,9 +430,10 @@ def test_nothing_that_happens_among_strangers_needs_a_person_and_nothing_is_lost
                         row[column], row[2] = met(site, FAULTS[name])
                     except (AssertionError, OSError) as error:
                         failed.append(f"{name}: {error}")
+                        print(failed[-1], flush=True)
                         row[column] = "never"
                         site.stop()
                         site.start()
-                    print(time.strftime("%H:%M:%S"), when, name, row, *failed[-1:], flush=True)
+                    print(time.strftime("%H:%M:%S"), when, name, row, flush=True)
                     write(rows)
     assert not failed, "\n".join(failed)
