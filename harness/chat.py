@@ -7,7 +7,9 @@ there and back, and `chat_row` to the plain objects that templates, endpoints an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -144,6 +146,19 @@ def _in_order(value: Any, first: Sequence[str]) -> Any:
         return value
     keys = [key for key in first if key in value] + sorted(key for key in value if key not in first)
     return {key: _in_order(value[key], () if key == "parameters" else first) for key in keys}
+
+
+def served_message(message: Message) -> Message:
+    """A message whose calls are spaced as a served model reads them in earlier turns: vLLM decodes their arguments
+    (`_postprocess_messages`), and the template's `tojson` writes them anew. Text that is no JSON stays."""
+    calls: list[Call] = []
+    for call in message.calls:
+        with suppress(ValueError, RecursionError):
+            written = json.dumps(json.loads(call.arguments), ensure_ascii=False)
+            written.encode()  # half a character, escaped, has no text
+            call = msgspec.structs.replace(call, arguments=written)
+        calls.append(call)
+    return msgspec.structs.replace(message, calls=tuple(calls)) if calls else message
 
 
 def chat_row(message: Message) -> dict[str, Any]:

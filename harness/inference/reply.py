@@ -27,10 +27,15 @@ CONTROL_TOKEN = re.compile(r"<(\|[A-Za-z0-9_]{2,40}\||｜[^<>]{1,40}｜|(?:start
 _DETAIL_CHARS = 300
 _TOKENS_MAX = 1 << 31
 _FAILED = re.compile(r"error|abort|cancel|fail|time_?out|insufficient|overload|unavailable", re.IGNORECASE)
-_KEPT_ALIVE = re.compile(r"\A(?:\s|:[^\n]*\n)+")  # blanks, and comments of a stream
-# `functions.find_product`, `find_product:0` and `find_product<|channel|>json` are calls of find_product
-_NAME = re.compile(r"\s*(?:[\w-]+[.:])*([A-Za-z_][\w-]*)(?::\d+)?\s*(?:<\|.*)?", re.ASCII | re.DOTALL)
+_KEPT_ALIVE = re.compile(r"\A(?:\s|:[^\n]*\n|data:)+")  # blanks, and comments of a stream
+# `functions.find_product`, `find_product:0`, `find_product<|channel|>json`, `"find_product"`: calls of find_product
+_NAME = re.compile(
+    r"[\s\"'`]*(?:<\|\w+\|>)?(?:[\w-]+[.:/])*([A-Za-z_][\w-]*)(?::\d+)?(?:\(\))?[\s\"'`]*(?:<\|.*)?",
+    re.ASCII | re.DOTALL,
+)
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details", "thinking_blocks")
+_CALLS = ("tool_use", "tool_call", "function_call")  # types of parts that are calls
+_ARGUMENTS = ("arguments", "parameters", "input", "args")
 _TEXTS = ("text", "thinking", "reasoning", "summary", "refusal", "content")  # where a part holds its words
 
 
@@ -46,7 +51,7 @@ def read_reply(raw: bytes, request: str = "") -> ModelReply:
     try:
         body = _sound(_decoded(raw))
         choice = _sound(body["choices"][0])
-        message = _sound(choice["message"])
+        message = _sound(choice.get("message") or choice["delta"])
         finish = _name(choice.get("finish_reason"))
         if any(_FAILED.search(_name(said)) for said in (finish, choice.get("native_finish_reason"))):
             raise ArenaError(MODEL_UNREADABLE, f"the provider failed: finish_reason {finish!r}"[:_DETAIL_CHARS])
@@ -92,11 +97,14 @@ def object_text(arguments: str) -> str:
 
 def _decoded(raw: bytes) -> Any:
     """The body's value, read as the common clients read it where strict JSON does not: BOM, UTF-16, NaN (null), line
-    breaks in texts, halves of characters (a question mark)."""
+    breaks in texts, halves of characters (a question mark), what a stream keeps its connection alive with."""
     with suppress(orjson.JSONDecodeError):
         return orjson.loads(raw)
     text = _KEPT_ALIVE.sub("", raw.decode(json.detect_encoding(raw), "replace"))
-    value = json.loads(text, strict=False, parse_constant=lambda _: None)
+    value, end = json.JSONDecoder(strict=False, parse_constant=lambda _: None).raw_decode(text)
+    rest = (line.strip("\0 \t") for line in text[end:].splitlines())
+    if more := [line for line in rest if line and not line.startswith((":", "data: [DONE]"))]:
+        raise ValueError(f"{more[0][:40]!r} behind it")
     return orjson.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
@@ -127,17 +135,22 @@ def _text(value: Any) -> str:
 
 def _calls(message: dict[str, Any], stem: str) -> tuple[EmittedCall, ...]:
     """The calls, each with an id that no other call of the message has."""
-    given = message.get("tool_calls") or message.get("function_call") or ()
+    content = message.get("content")
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    given = message.get("tool_calls") or message.get("function_call")
+    given = given or [part for part in parts if part.get("type") in _CALLS]
+    if isinstance(given, dict):  # one, or a list that a server numbered
+        given = [given] if given.keys() & {"name", "function"} else list(given.values())
     calls: dict[str, EmittedCall] = {}
-    for index, call in enumerate([given] if isinstance(given, dict) else given):
-        function = call.get("function") or call
-        name, call_id = function["name"], _name(call.get("id"))
+    for index, call in enumerate(filter(None, given)):
+        function = call.get("function") or call.get("custom") or call
+        name, call_id = function["name"], _name(call.get("call_id") or call.get("id"))
         if not isinstance(name, str):
             raise TypeError("the name of a call is not text")
         if not call_id.strip() or call_id in calls or CONTROL_TOKEN.search(call_id):
             call_id = f"{stem}{index}"
         found = _NAME.fullmatch(name)
-        arguments = arguments_text(function.get("arguments"))
+        arguments = arguments_text(next((function[key] for key in _ARGUMENTS if key in function), None))
         calls[call_id] = EmittedCall(call_id=call_id, name=found[1] if found else name, arguments=arguments)
     return tuple(calls.values())
 

@@ -37,6 +37,8 @@ LAMP = ("find_product", '{"q": "lamp"}')
         ({"name": LAMP[0], "arguments": f"```json\n{LAMP[1]}\n```", "id": 7}, ("call_0", LAMP[0], '{"q":"lamp"}')),
         ({"function": {"name": f"functions.{LAMP[0]}:0"}, "id": "<|im_end|>"}, ("call_0", LAMP[0], "{}")),
         ({"function": {"name": f"{LAMP[0]}<|channel|>json", "arguments": ""}}, ("call_0", LAMP[0], "{}")),
+        ({"custom": {"name": f"api/{LAMP[0]}()", "input": LAMP[1]}, "call_id": "x"}, ("x", *LAMP)),
+        ({"name": f'"{LAMP[0]}"', "parameters": {"q": "lamp"}}, ("call_0", LAMP[0], '{"q":"lamp"}')),
         ({"function": {"name": "a tool", "arguments": '{"q": '}}, ("call_0", "a tool", '{"q": ')),
     ],
 )
@@ -44,6 +46,13 @@ def test_a_call_has_one_form_whatever_the_provider_sends(call: dict[str, object]
     reply = read_reply(reply_of({"tool_calls": [call]}))
     assert [(one.call_id, one.name, one.arguments) for one in reply.calls] == [read]
     assert json.loads(reply.message)["tool_calls"] == [call]
+
+
+def test_a_call_is_found_where_a_provider_puts_it() -> None:
+    part = {"type": "tool_use", "id": "x", "name": LAMP[0], "input": {"q": "lamp"}}
+    for message in ({"content": [part]}, {"tool_calls": {"0": part}}, {"tool_calls": [None, part]}):
+        (call,) = read_reply(reply_of(message)).calls
+        assert (call.call_id, call.name, call.arguments) == ("x", LAMP[0], '{"q":"lamp"}')
 
 
 def test_no_two_calls_of_a_conversation_share_an_id() -> None:
@@ -70,9 +79,14 @@ def test_a_providers_failure_under_the_status_of_success_is_no_completion(failed
 BODY = reply_of({"content": "a\ud83d b"}, choice={"logprobs": float("nan")})
 
 
-@pytest.mark.parametrize("sent", [b": ALIVE\n\n " + BODY, b"\xef\xbb\xbf" + BODY, BODY.decode().encode("utf-16")])
+SENT = [b": ALIVE\n\n " + BODY, b"\xef\xbb\xbf" + BODY, BODY.decode().encode("utf-16"), BODY + b"\n\0\n: ALIVE\n"]
+
+
+@pytest.mark.parametrize("sent", [*SENT, b"data: " + BODY + b"\n\ndata: [DONE]\n\n"])
 def test_what_common_clients_read_is_read(sent: bytes) -> None:
     assert read_reply(sent).content == "a? b"
+    with pytest.raises(ArenaError, match="U3003"):
+        read_reply(sent + sent)
 
 
 def test_token_ids_and_logprobs_are_kept_when_given() -> None:
