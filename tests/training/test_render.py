@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from harness.chat import Call, Message
+from harness.chat import Call, Message, served_message
 from tests.training.stock import TOKENIZER
 from training.model import UnfitRowError
 from training.models.render import Qwen3Codec, mask_defect, masked_runs
@@ -69,7 +69,7 @@ def test_the_mask_marks_exactly_the_assistant_turns_with_their_stop_tokens(codec
         text = codec.decode(run)
         assert "<|im_start|>" not in text and "tool_response" not in text
         assert turn.content.rpartition("</think>")[2].strip() in text
-        assert all(call.arguments in text for call in turn.calls)
+        assert all(call.arguments in text for call in served_message(turn).calls)
 
 
 def test_the_empty_thought_that_the_template_adds_to_a_last_text_is_not_learnt(codec: Qwen3Codec) -> None:

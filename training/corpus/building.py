@@ -45,7 +45,7 @@ from foundation.durable_files import coded, whole_folder
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import Progress, no_progress
-from harness.chat import ChatMessage, chat_of, message_of
+from harness.chat import ChatMessage, chat_of, message_of, served_message
 from training.corpus.duplicates import Spool, sorted_on_disk
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
@@ -219,6 +219,8 @@ def write_corpus(
         for row in _in_order(rows):
             if codes := guard(row.trace):
                 raise ArenaError("V2099", f"{row.trace.source.place}: {', '.join(codes)}")
+            served = msgspec.structs.replace(row.trace, messages=tuple(map(served_message, row.trace.messages)))
+            row = msgspec.structs.replace(row, trace=served)
             digest.update(_line(row))
             count += 1
             yield columns_of(row)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foundation.errors import ArenaError
-from harness.chat import Message, served_tools
+from harness.chat import Message, served_message, served_tools
 from training.corpus.model import Trace
 
 _TOOLS_BEFORE = (
@@ -78,7 +78,7 @@ def _assistant(message: Message, is_after_query: bool, is_last: bool) -> str:
         thought = reasoning.strip("\n")
         shown = f"<think>\n{thought}\n</think>\n\n" + content.lstrip("\n")
     parts = [f"<|im_start|>assistant\n{shown}"]
-    for number, call in enumerate(message.calls):
+    for number, call in enumerate(served_message(message).calls):
         gap = "\n" if number or content else ""
         parts.append(f'{gap}<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>')
     return "".join(parts) + "<|im_end|>\n"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from foundation.errors import ArenaError
-from harness.chat import Call, Message, chat_row, served_tools
+from harness.chat import Call, Message, chat_row, served_message, served_tools
 from training.model import TokenRow, UnfitRowError
 
 # The template writes it before a last turn of text that has no reasoning; a policy that thinks freely never does.
@@ -162,11 +162,7 @@ class Qwen3Codec:
 
     def prompt(self, messages: tuple[Message, ...], tools: str) -> tuple[int, ...]:
         """Ids up to and with the generation prompt."""
-        return tuple(
-            self._renderer.render_ids(
-                [chat_row(message) for message in messages], tools=_tools(tools), add_generation_prompt=True
-            )
-        )
+        return tuple(self._renderer.render_ids(_rows(messages), tools=_tools(tools), add_generation_prompt=True))
 
     def row(self, trace_id: str, messages: tuple[Message, ...], tools: str, tokens_max: int) -> TokenRow:
         """A trace with labels on the turns the model wrote (`is_model`), their stop tokens among them.
@@ -180,7 +176,7 @@ class Qwen3Codec:
             raise UnfitRowError(f"{trace_id[:12]}: no assistant turn to learn")
         sample = build_training_sample(
             self._renderer,
-            [chat_row(message) for message in messages],
+            _rows(messages),
             tools=_tools(tools),
             message_loss_mask=is_learnt,
         )
@@ -212,7 +208,7 @@ class Qwen3Codec:
     ) -> tuple[int, ...] | None:
         """The next prompt, which begins with `prompt_ids` + `sampled`; None where the format can't be continued."""
         bridged = self._renderer.bridge_to_next_turn(
-            list(prompt_ids), list(sampled), [chat_row(message) for message in messages], tools=_tools(tools)
+            list(prompt_ids), list(sampled), _rows(messages), tools=_tools(tools)
         )
         if bridged is None:
             return None
@@ -239,6 +235,11 @@ class Qwen3Codec:
         if list(theirs) != list(ours):
             differing = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), -1)
             raise ArenaError("V2120", f"{folder}: the chat template and the renderer differ from token {differing} on")
+
+
+def _rows(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Messages as a served model reads them."""
+    return [chat_row(served_message(message)) for message in messages]
 
 
 def _tools(tools: str) -> list[Any] | None:

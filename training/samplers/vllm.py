@@ -49,6 +49,7 @@ class _VllmCompletion(msgspec.Struct, frozen=True):
 class _Model(msgspec.Struct, frozen=True):
     id: str
     root: str | None = None  # the folder it was loaded from, as the server sees it; a router says none
+    parent: str | None = None  # of an adapter: the model it was loaded on
 
 
 class _Models(msgspec.Struct, frozen=True):
@@ -108,15 +109,20 @@ class VllmSampler:
         """Serve the adapter in `folder` from now on, by a name that carries its weights' hash, and sample from it.
 
         A run that was killed finds its adapter served. Whether it was loaded now or before, the server is asked which
-        folder it took: one with other weights is refused. The server reads `folder` itself, and has to be started with
-        VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3007 when it refuses, U3001 when it does not
-        list the adapter or holds other weights under its name; V2124 for a folder without weights.
+        folder it took: one with other weights is refused, and from one that is gone it is loaded anew. The server reads
+        `folder` itself, and has to be started with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3007 when
+        it refuses, U3001 when it does not list the adapter or holds other weights under its name; V2124 for a folder
+        without weights.
         """
         digest = weights_sha256(folder)
         name = f"adapter-{digest[:16]}"
         if name == self._model:
             return
-        if name not in self._served():
+        served = self._served()
+        is_gone = name in served and _is_gone(served[name], served)
+        if is_gone:
+            self._ask("POST", "unload_lora_adapter", {"lora_name": name})
+        if is_gone or name not in served:
             try:
                 self._ask("POST", "load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
             except ArenaError as error:  # vLLM answers 404 where it can't read the adapter, too
@@ -137,7 +143,8 @@ class VllmSampler:
         is on this machine.
 
         Raises ArenaError U3001 where it is another than the name carries (NAME@HASH, as `arena reenter` prints it), and
-        for a server without a model of this name; U3002 or U3003 when it does not say.
+        for a server without a model of this name, or with an adapter whose folder is gone; U3002 or U3003 when it does
+        not say.
         """
         held, named = self._weights_of(self._model), self._model.partition("@")[2]
         if held and named and not held.startswith(named):
@@ -149,16 +156,18 @@ class VllmSampler:
         if name not in served:
             names = ", ".join(sorted(served)) or "nothing"
             raise ArenaError("U3001", f"{self._client.base_url} serves {names}, not {name}")
-        folder = Path(served[name])
-        return weights_sha256(folder) if served[name] and any(folder.glob("*.safetensors")) else ""
+        root = served[name].root or ""
+        if _is_gone(served[name], served):
+            raise ArenaError("U3001", f"{name} was loaded from {root}, which is gone: asked for it, the server may end")
+        return weights_sha256(Path(root)) if root and any(Path(root).glob("*.safetensors")) else ""
 
-    def _served(self) -> dict[str, str]:
-        """The names of all models and adapters that are served, and the folders they were loaded from."""
+    def _served(self) -> dict[str, _Model]:
+        """All models and adapters that are served, by name."""
         try:
             listed = msgspec.json.decode(self._ask("GET", "models", None), type=_Models)
         except UNREADABLE_JSON as error:
             raise ArenaError("U3003", f"{error} in the list of models") from error
-        return {model.id: model.root or "" for model in listed.data}
+        return {model.id: model for model in listed.data}
 
     def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> bytes:
         try:
@@ -171,6 +180,13 @@ class VllmSampler:
             return response.content
         code = code_of_status(response.status_code)  # a prompt over the context, an adapter that can't be loaded
         raise ArenaError(SHAPE_NOT_SERVED if code == BAD_REQUEST else code, explain_refusal(response))
+
+
+def _is_gone(adapter: _Model, served: dict[str, _Model]) -> bool:
+    """True where the folder of an adapter is gone: vLLM reads it again when the adapter has left its cache, and its
+    engine ends where it can't. False where the server's folders are not this machine's."""
+    base = served.get(adapter.parent or "")
+    return bool(base and base.root and adapter.root and Path(base.root).is_dir() and not Path(adapter.root).is_dir())
 
 
 def outside_sampler(recipe: Recipe, codec: Qwen3Codec) -> VllmSampler | None:
