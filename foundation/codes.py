@@ -297,7 +297,7 @@ UPSTREAM = (
         "the verdict is owed; the stored body is judged later",
         ("U3020", "judge endpoint failed after retries", "check the judge endpoint"),
         ("U3021", "judge gave no usable verdict", "read the refused replies with `arena view`"),
-        ("U3022", "judge budget of the race is spent", "raise judge_race_tokens, or ask a cheaper model"),
+        ("U3022", "cap on what models may cost is reached", "raise it in [budget], or ask cheaper models"),
         retry=True,
     ),
     *rows(
@@ -431,7 +431,7 @@ SHAPE_NOT_SERVED = "U3007"
 NO_TURN = "U3008"
 JUDGE_FAILED = "U3020"
 JUDGE_UNUSABLE = "U3021"
-JUDGE_BUDGET_SPENT = "U3022"
+CAP_REACHED = "U3022"
 STATE_PRUNED = "U3033"
 CHAIN_STANDS = "U3034"
 NO_PERMIT = "U3035"

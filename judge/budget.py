@@ -12,12 +12,16 @@ import functools
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
+from harness.inference.gateway import Ledger, ModelUsage
+from harness.limits import TokenPrice
 from judge.render import Judge, JudgeReply, RenderedTrace
 from judge.rubric import Rubric
 
+JUDGED_AT = "judge/"  # what an endpoint's name begins with in accounts of judging
 _KNOWN_FROM = 8  # verdicts after which their mean is the estimate
 _FIRST_TOKENS = 20_000  # of a verdict, before any was given: three asks
 
@@ -91,31 +95,38 @@ class RaceSpending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeMeter:
-    """Sums what judges cost. Thread-safe."""
+    """Sums what judges cost, by endpoint and model. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._spent = Spending()
+        self._ledger = Ledger()
 
-    def add(self, reply: JudgeReply | None, ms: int) -> None:
+    def add(self, upstream: str, model: str, reply: JudgeReply | None, ms: int) -> None:
         """Count one request, answered or not. One that a cache answered is not to be counted."""
         tokens = (reply.prompt_tokens, reply.completion_tokens) if reply else (0, 0)
-        one = Spending(requests=1, prompt_tokens=tokens[0], completion_tokens=tokens[1], ms=ms)
+        numbers = dict(prompt_tokens=tokens[0], completion_tokens=tokens[1], latency_ms=ms)
         with self._lock:
-            self._spent = self._spent.plus(one)
+            self._ledger.add(upstream, model, attempts=1, **numbers)
 
-    def take(self, verdicts: int = 1) -> Spending:
-        """What was spent since the last call, as the cost of so many verdicts."""
+    def take(
+        self, verdicts: int = 1, prices: Mapping[str, TokenPrice] = MappingProxyType({})
+    ) -> tuple[Spending, tuple[ModelUsage, ...]]:
+        """What was spent since the last call, as the cost of so many verdicts, and its account; `prices` are by
+        upstream."""
         with self._lock:
-            spent, self._spent = self._spent, Spending()
-        return msgspec.structs.replace(spent, verdicts=verdicts)
+            ledger, self._ledger = self._ledger, Ledger()
+        rows = ledger.usage(prices)
+        sums = {name: sum(getattr(row, name) for row in rows) for name in ("prompt_tokens", "completion_tokens")}
+        requests, ms = sum(row.requests for row in rows), sum(row.latency_ms for row in rows)
+        return Spending(verdicts=verdicts, requests=requests, ms=ms, **sums), rows
 
 
 class MeteredJudge:
     """A `Judge` whose requests a meter counts, also those that failed."""
 
-    def __init__(self, judge: Judge, meter: JudgeMeter) -> None:
-        self._judge, self._meter = judge, meter
+    def __init__(self, judge: Judge, meter: JudgeMeter, upstream: str = f"{JUDGED_AT}judge") -> None:
+        """`upstream` names its endpoint in accounts."""
+        self._judge, self._meter, self._upstream = judge, meter, upstream
 
     @property
     def model(self) -> str:
@@ -130,4 +141,4 @@ class MeteredJudge:
             reply = self._judge.opine(trace, rubric, refusals)
             return reply
         finally:
-            self._meter.add(reply, int((time.monotonic() - begun) * 1000))
+            self._meter.add(self._upstream, self.model, reply, int((time.monotonic() - begun) * 1000))

@@ -136,6 +136,6 @@ def test_every_setting_is_an_option_of_the_validator_under_a_heading() -> None:
     from neurons.settings.settings import Settings
 
     shown = [name for names in GROUPS.values() for name in names.split()]
-    assert sorted([*shown, "upstreams"]) == sorted(Settings.model_fields)  # tables, which only a file holds
+    assert sorted([*shown, "budget", "upstreams"]) == sorted(Settings.model_fields)  # tables, which only a file holds
     told = arena("validator", "--help").stdout
     assert all(text in told for text in (*GROUPS, "--metrics-port", "--wallet.hotkey"))

@@ -65,6 +65,7 @@ from arena.records.model import Context, Stage, Subject
 from arena.records.port import Lease, Requeue, WorkItem
 from foundation.canonical import content_hash
 from foundation.codes import (
+    CAP_REACHED,
     JOB_QUARANTINED,
     LEASE_LOST,
     MODEL_BUSY,
@@ -414,8 +415,9 @@ def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, ru
     """
     is_ours = failure.owner is Owner.VALIDATOR
     is_quarantined = failure.code == JOB_QUARANTINED
+    is_capped = failure.code == CAP_REACHED and stage == "race"  # its problem is stopped for everybody
     is_used_up = is_ours and stage == "race" and (is_quarantined or counted + 1 >= rules.attempts)
-    if is_used_up or failure.owner in (Owner.PROBLEM, Owner.AGENT):
+    if is_used_up or is_capped or failure.owner in (Owner.PROBLEM, Owner.AGENT):
         return None
     most_ms = rules.retry_max_ms
     if is_ours and stage == "qualifying":

@@ -28,7 +28,7 @@ from arena.records.model import (
     VerdictRecord,
 )
 from foundation.canonical import content_hash
-from foundation.codes import JUDGE_BUDGET_SPENT, Owner
+from foundation.codes import CAP_REACHED, Owner
 from judge.rubric import coefficient_e4
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from problems.model import OutcomeScore
@@ -125,7 +125,18 @@ def score_field(
     """Score every agent on every non-void problem. `validators` is the number of permits at the closing block."""
     required = results_needed(rules, validators)
     decisive = 2 if min(rules.validators_per_problem, validators) > 2 else 1
-    void = tuple(problem_id for problem_id in drawn if len(counts.control.get(problem_id, ())) < required)
+
+    def is_lacking(problem_id: str) -> bool:
+        """Whether some agent has no score on a problem that a cap stopped somewhere: nobody's zero."""
+        pairs = (counts.pairs[each.subject.agent_version_id, problem_id] for each in field)
+        return any(pair_score(problem_id, pair, required, decisive).state == "missing" for pair in pairs)
+
+    void = tuple(
+        problem_id
+        for problem_id in drawn
+        if len(counts.control.get(problem_id, ())) < required
+        or (problem_id in counts.stopped and is_lacking(problem_id))
+    )
     counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
     scored = tuple(
         AgentScore(
@@ -303,10 +314,12 @@ class PairCount(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """A race's records as counted. `control`: by problem and validator, the results of the control agent."""
+    """A race's records as counted. `control`: by problem and validator, the results of the control agent. `stopped`:
+    problems that a validator's cap on cost stopped there."""
 
     pairs: Mapping[Pair, PairCount]
     control: Mapping[str, Mapping[str, TrajectoryResult]]
+    stopped: frozenset[str] = frozenset()
 
 
 def runs_of(agent: AgentScore, counted: Counted, lambda_e4: int) -> tuple[dict[str, int], ...]:
@@ -332,9 +345,11 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     problems = frozenset(drawn)
     available = _results_by_validator(inputs, problems, _agents(inputs))
     charged = _charged(inputs, drawn)
+    stopped = _stopped(inputs, _verdicts(inputs))
     tried: dict[Pair, set[str]] = {}  # the validators with an attempt that gave no result
     for row in counted_attempts(inputs):
-        if row.validator in inputs.stated.validators and _is_in_race(row, inputs):
+        is_stopped = (row.validator, row.record.context.problem_id) in stopped
+        if row.validator in inputs.stated.validators and _is_in_race(row, inputs) and not is_stopped:
             pair = (row.record.subject.agent_version_id, row.record.context.problem_id)
             tried.setdefault(pair, set()).add(row.validator)
     copies = inputs.policy.race.validators_per_problem
@@ -358,7 +373,11 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
             )
     control = frozenset({control_subject(inputs.policy.race).agent_version_id})
     run = _results_by_validator(inputs, problems, control)
-    return Counted(pairs=counted, control={problem_id: results for (_, problem_id), results in run.items()})
+    return Counted(
+        pairs=counted,
+        control={problem_id: results for (_, problem_id), results in run.items()},
+        stopped=frozenset(name for _, name in stopped),
+    )
 
 
 def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:
@@ -385,6 +404,37 @@ def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int,
     return len(differs), sum(differs)
 
 
+Verdicts = Mapping[tuple[str, str], Verdict]  # by validator and body
+
+
+def _verdicts(inputs: SettlementInputs) -> Verdicts:
+    """The verdicts that count."""
+    given: dict[tuple[str, str], list[Verdict | UnscoredVerdict]] = {}
+    for said in sorted(inputs.verdicts, key=lambda row: (row.validator, row.seq)):
+        if said.record.context.race_id == inputs.race_id:
+            given.setdefault((said.validator, said.record.verdict.body_sha256), []).append(said.record.verdict)
+    counted = {key: counted_verdict(verdicts, inputs.policy.rubric) for key, verdicts in given.items()}
+    return {key: verdict for key, verdict in counted.items() if isinstance(verdict, Verdict)}
+
+
+def _stopped(inputs: SettlementInputs, verdicts: Verdicts) -> frozenset[tuple[str, str]]:
+    """By validator: the problems that it did not run or judge to their end, since what models may cost was spent."""
+    unjudged = (
+        (said.validator, said.record.context.problem_id)
+        for said in inputs.verdicts
+        if isinstance(said.record.verdict, UnscoredVerdict)
+        and said.record.verdict.failure.code == CAP_REACHED
+        and said.record.context.race_id == inputs.race_id
+        and (said.validator, said.record.verdict.body_sha256) not in verdicts
+    )
+    unrun = (
+        (row.validator, row.record.context.problem_id)
+        for row in counted_attempts(inputs)
+        if row.record.failure is not None and row.record.failure.code == CAP_REACHED and _is_in_race(row, inputs)
+    )
+    return frozenset(each for each in (*unjudged, *unrun) if each[0] in inputs.stated.validators)
+
+
 def _agents(inputs: SettlementInputs) -> frozenset[str]:
     return frozenset(candidate.subject.agent_version_id for candidate in inputs.stated.field)
 
@@ -400,12 +450,14 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set
     that a validator reports does.
     """
     rules, permitted, agents = inputs.policy.race, frozenset(inputs.stated.validators), _agents(inputs)
+    stopped = _stopped(inputs, _verdicts(inputs))
     faults: dict[Place, list[int]] = {}
     charged: dict[Pair, set[str]] = {}
     for attempt in counted_attempts(inputs):
         record = attempt.record
         owner = record.failure.owner if record.failure else Owner.VALIDATOR
         is_fault = record.ended == "faulted" and (record.is_closing or owner is Owner.VALIDATOR)
+        is_fault &= (attempt.validator, record.context.problem_id) not in stopped
         if is_fault and owner is not Owner.PROBLEM and attempt.validator in permitted and _is_in_race(attempt, inputs):
             faults.setdefault(_key(attempt), []).append(attempt.seq)
             if owner is Owner.AGENT:
@@ -443,20 +495,8 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set
 def _results_by_validator(
     inputs: SettlementInputs, drawn: frozenset[str], agents: frozenset[str]
 ) -> dict[Pair, dict[str, TrajectoryResult]]:
-    given: dict[tuple[str, str], list[Verdict | UnscoredVerdict]] = {}  # by validator and body
-    for said in sorted(inputs.verdicts, key=lambda row: (row.validator, row.seq)):
-        if said.record.context.race_id == inputs.race_id:
-            given.setdefault((said.validator, said.record.verdict.body_sha256), []).append(said.record.verdict)
-    counted = {key: counted_verdict(verdicts, inputs.policy.rubric) for key, verdicts in given.items()}
-    verdicts = {key: verdict for key, verdict in counted.items() if isinstance(verdict, Verdict)}
-    stopped = {  # problems whose judging a validator has not begun, or not ended
-        (said.validator, said.record.context.problem_id)
-        for said in inputs.verdicts
-        if isinstance(said.record.verdict, UnscoredVerdict)
-        and said.record.verdict.failure.code == JUDGE_BUDGET_SPENT
-        and said.record.context.race_id == inputs.race_id
-        and (said.validator, said.record.verdict.body_sha256) not in verdicts
-    }
+    verdicts = _verdicts(inputs)
+    stopped = _stopped(inputs, verdicts)
     permitted = frozenset(inputs.stated.validators)
     policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
     found: dict[Pair, dict[str, TrajectoryResult]] = {}

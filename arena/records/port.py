@@ -21,6 +21,7 @@ from arena.records.model import (
 )
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
+from judge.budget import JUDGED_AT
 
 SubmissionState = Literal[
     "waiting", "withdrawn", "refused", "rejected", "review", "accepted", "qualified", "unqualified"
@@ -163,8 +164,9 @@ class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the attempts of one agent in one race (or in qualifying) at one upstream with one model."""
+    """Sums over the attempts of one agent in one race (or in qualifying) on one day at one upstream with one model."""
 
+    day: str  # YYYY-MM-DD, UTC
     race_id: str
     stage: Stage
     agent_version_id: str
@@ -178,6 +180,11 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     latency_ms: int
     cost_micro_usd: int | None = None  # None: not known for all of them
+
+    @property
+    def is_judging(self) -> bool:
+        """Whether it was asked for verdicts; else agents asked."""
+        return self.upstream.startswith(JUDGED_AT)
 
 
 class HeadMovedError(ArenaError):

@@ -85,13 +85,12 @@ class OpenAIUpstream:
                 time.sleep(_POLL_S)
             yield
 
-    def probe(self, request: str) -> Failure | None:
+    def probe(self, request: str) -> ModelReply | Failure:
         """As `Upstream.probe`: one attempt."""
         try:
-            self.complete(request)
+            return self.complete(request)
         except ArenaError as error:
             return error.failure
-        return None
 
 
 def _is_taken(slot: Path, held: contextlib.ExitStack) -> bool:

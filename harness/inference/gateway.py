@@ -137,6 +137,8 @@ class Gateway:
                     completion_tokens=reply.completion_tokens if reply else 0,
                     latency_ms=latency_ms,
                 )
+                for name, spent in course.probe_tokens.items():  # an endpoint charges for them, too
+                    self._ledger.add(name, request.model, requests=0, **spent)
         one = RecordedAnswer(request_sha256=request.sha256, model=request.model, reply=reply, refusal=refusal)
         return one, latency_ms
 
@@ -159,6 +161,7 @@ class Failover:
     attempts: int = 0
     answered_by: str = ""  # the upstream's name; "" where none did
     probed: dict[tuple[int, str], Failure | None] = dataclasses.field(default_factory=dict)  # by upstream and request
+    probe_tokens: dict[str, Counter[str]] = dataclasses.field(default_factory=lambda: defaultdict(Counter))
 
     def run(self, models: Iterable[str] = ()) -> ModelReply | Failure:
         """The first answer, or a refusal that is the agent's. `models` are those that answered this agent before, in
@@ -225,7 +228,11 @@ class Failover:
     def _probe(self, upstream: Upstream, request: str) -> Failure | None:
         """Each request once to each upstream."""
         if (id(upstream), request) not in self.probed:
-            self.probed[id(upstream), request] = upstream.probe(request)
+            answer = upstream.probe(request)
+            if isinstance(answer, ModelReply):
+                counts = dict(prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
+                self.probe_tokens[upstream.name].update(counts)
+            self.probed[id(upstream), request] = answer if isinstance(answer, Failure) else None
         return self.probed[id(upstream), request]
 
     def _outage(self, failures: tuple[Failure, ...], models: Iterable[str]) -> ArenaError:
@@ -288,10 +295,10 @@ class Ledger:
         self._sums: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         self._lock = threading.Lock()
 
-    def add(self, upstream: str, model: str, **numbers: int) -> None:
+    def add(self, upstream: str, model: str, *, requests: int = 1, **numbers: int) -> None:
         """Add what one request asked, by fields of `ModelUsage`; upstream "": none answered."""
         with self._lock:
-            self._sums[upstream, model].update(requests=1, **numbers)
+            self._sums[upstream, model].update(requests=requests, **numbers)
 
     def usage(self, prices: Mapping[str, TokenPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
         """What was asked for so far, by upstream and model, in the order of their names. `prices` are by upstream."""

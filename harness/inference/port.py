@@ -77,8 +77,9 @@ class Upstream(Protocol):
         """
         ...
 
-    def probe(self, request: str) -> Failure | None:
-        """None when the endpoint answers `request`, which no agent wrote; else why not. Nothing of it is kept."""
+    def probe(self, request: str) -> ModelReply | Failure | None:
+        """What the endpoint answers to `request`, which no agent wrote, or why nothing; only its tokens are kept. None:
+        there is nothing to ask."""
         ...
 
 

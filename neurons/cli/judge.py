@@ -105,7 +105,7 @@ def calibrate(
                 made.append(make_trace(every[place * len(every) // asked], shop))
                 progress("make", len(made), asked)
         judged = judge_traces(made, rubric, judges, at_once=AT_ONCE, progress=progress)
-    found = measure(judged, rubric, meter.take(sum(one.quality_e4 is not None for one in judged)))
+    found = measure(judged, rubric, meter.take(sum(one.quality_e4 is not None for one in judged))[0])
     out.mkdir(parents=True, exist_ok=True)
     rows = (
         {"recipe": one.trace.recipe, "split": one.trace.split, "true_e4": one.trace.quality_e4, "verdict": one.verdict}
@@ -130,7 +130,7 @@ def _judges(rubric: Rubric, base_url: str, meter: JudgeMeter) -> tuple[Judge, ..
     from neurons.worker.ports import open_judges
 
     if not base_url:
-        return tuple(MeteredJudge(judge, meter) for judge in open_judges(rubric, None))
+        return tuple(MeteredJudge(judge, meter) for judge in open_judges(rubric))
     places = [place.strip() for place in base_url.split(",")]
     if len(places) not in (1, len(rubric.models)):
         detail = f"--base-url names {len(places)} endpoints for {len(rubric.models)} models"

@@ -209,7 +209,8 @@ class BenchFlags:
         from neurons.settings.settings import resolve
 
         settings = resolve(self.named(model, model_url)).settings
-        if is_miner and not settings.policy and not settings.judge_base_url:
+        is_judged = settings.judge_base_url or any(one.role == "judge" for one in settings.upstreams)
+        if is_miner and not settings.policy and not is_judged:
             return settings.model_copy(update={"policy": "demo"})
         return settings
 

@@ -35,7 +35,7 @@ GROUPS: dict[str, str] = {
     "Folders and store": "state_dir catalogue_dir guest_dir database_dsn bodies_url",
     "Jails and workers": "workers sandbox",
     "Model endpoint": "openai_base_url openai_api_key",
-    "Judge endpoint": "judge_base_url judge_api_key judge_reasoning_tokens judge_reasoning_effort judge_race_tokens",
+    "Judge endpoint": "judge_base_url judge_api_key judge_reasoning_tokens judge_reasoning_effort",
     "Door for miners": "public_host door_port local_chain_port",
     "Public reads": "serve_port serve_sn15",
     "Racing with other validators": "share public_endpoint",
@@ -129,8 +129,8 @@ def validator(
     Gates submissions, qualifies and races agents in jails, judges, signs records into Postgres, settles, sets
     weights. Every setting below can also stand in arena.toml (another file: --config FILE) or the environment
     (--state-dir: state_dir, ARENA_STATE_DIR); --dry-run shows the value of each and where it comes from. Several model
-    endpoints are tables named `upstreams` in arena.toml. Ctrl-C and SIGTERM stop it cleanly: running episodes get 30 s
-    to finish.
+    endpoints are tables named `upstreams` in arena.toml, caps on what models cost the table `budget`. Ctrl-C and
+    SIGTERM stop it cleanly: running episodes get 30 s to finish.
     """
     resolved = context.obj
     if dry_run:

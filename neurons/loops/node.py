@@ -32,12 +32,13 @@ from arena.records.model import Conditions, HostFacts
 from arena.records.port import WorkItem
 from arena.records.sequencer import Sequencer
 from arena.store.postgres import PostgresStore
-from foundation.codes import JUDGE_BUDGET_SPENT
+from foundation.codes import CAP_REACHED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from judge.budget import RaceSpending, Spending
 from neurons.health.metrics import Metrics
 from neurons.loops.operator_files import OperatorFiles
+from neurons.loops.purse import Purse
 from neurons.loops.serving import Serving
 from neurons.settings.settings import Endpoint
 from neurons.worker.pool import WorkerPool
@@ -109,13 +110,14 @@ class Node:
     metrics: Metrics
     log: FilteringBoundLogger
     judge_budgets: JudgeBudgets
+    purse: Purse
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
     serving: Serving | None = None  # public reads, live tail and door, where the settings name a port for one
     operator_files: OperatorFiles | None = None  # None: it takes nobody's
     local_chain: ChainServer | None = None  # where miners on other machines reach the local network's chain
     sharing: Sharing | None = None  # where it shares races with the network's other validators
     upstreams: tuple[Endpoint, ...] = ()
-    judge: Endpoint | None = None  # None: the scripted judge
+    judges: tuple[Endpoint, ...] = ()  # none: the scripted judge
     committed: set[str] = field(default_factory=set)  # every hash that this process put into the hotkey's slot on chain
 
 
@@ -138,7 +140,7 @@ class JudgeBudgets:
         """Why nobody's trace of a problem is judged now, or None: then its judging has begun."""
         before, after = self._change(race_id, lambda spending: spending.begun(problem_id, self._tokens))
         if after is None and before is not None:
-            return Failure(code=JUDGE_BUDGET_SPENT, detail=f"{race_id}: {before.spent.tokens} tokens spent")
+            return Failure(code=CAP_REACHED, detail=f"{race_id}: {before.spent.tokens} tokens spent")
         return None
 
     def charge(self, race_id: str, problem_id: str, spent: Spending) -> None:

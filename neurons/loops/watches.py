@@ -140,7 +140,7 @@ def endpoint_loops(node: Node, drain: StopSignal) -> list[Coroutine[None, None, 
         if silent:
             raise ArenaError(code, "; ".join(silent))
 
-    watched = [("models", MODEL_FAILED, node.upstreams), ("judge", JUDGE_FAILED, (node.judge,) if node.judge else ())]
+    watched = [("models", MODEL_FAILED, node.upstreams), ("judge", JUDGE_FAILED, node.judges)]
     return [
         run_loop(name, functools.partial(require_answers, them, code), drain, node.log, every_s=ENDPOINTS_S)
         for name, code, them in watched

@@ -46,10 +46,11 @@ from neurons.health.metrics import Metrics
 from neurons.health.status import read_node_file
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.operator_files import OperatorFiles, operator_of
+from neurons.loops.purse import Purse
 from neurons.loops.serving import Serving, ServingSetup
 from neurons.race.log import newest_race
 from neurons.race.sharing import exchange_port, open_sharing
-from neurons.settings.endpoints import check_endpoints, chosen_endpoints
+from neurons.settings.endpoints import check_endpoints, chosen_endpoints, most_of_episode
 from neurons.settings.inputs import (
     catalogue_path,
     catalogue_products,
@@ -105,11 +106,11 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         made = "" if catalogue_path(settings).exists() else " of synthetic products is made, once: about 20 s"
         stage(text=f"starting: the catalogue{made}")
         await asyncio.to_thread(prepare_catalogue, settings)
-        upstreams, judge = chosen_endpoints(settings, policy)
+        upstreams, judges = chosen_endpoints(settings, policy)
         if upstreams:
             await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models)
         stage(text="starting: workers and their jails")
-        pool = await _open_pool(settings, policy, upstreams, judge, stack)
+        pool = await _open_pool(settings, policy, upstreams, judges, stack)
         stage(text="starting: the public problems and the gate")
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
@@ -142,14 +143,15 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", settings.judge_race_tokens),
+            purse=Purse(store, settings.budget, most_of_episode(policy, upstreams, judges), unix_ms),
+            judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", settings.budget.judge_race_tokens),
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,
             local_chain=local_chain,
             sharing=sharing,
             upstreams=upstreams,
-            judge=judge,
+            judges=judges,
         )
 
 
@@ -295,14 +297,14 @@ async def _open_pool(
     settings: Settings,
     policy: Policy,
     upstreams: tuple[Endpoint, ...],
-    judge: Endpoint | None,
+    judges: tuple[Endpoint, ...],
     stack: contextlib.AsyncExitStack,
 ) -> WorkerPool:
     """The node's workers, running. Raises ArenaError V2001, V2062."""
     workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
     if workers < settings.workers:
         structlog.get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
-    setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
+    setups = tuple(worker_setup(settings, policy, upstreams, judges, slot) for slot in range(workers))
     pool = WorkerPool(setups, episode_deadline_s(policy))
     stack.push_async_callback(pool.stop)
     await pool.start()

@@ -76,6 +76,7 @@ from arena.race.scores import compared_with_others
 from arena.race.settle import settle
 from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import ReleaseRecord, SettlementRecord, Top
+from arena.records.port import WorkItem
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, STATE_PRUNED, Owner
 from foundation.errors import ArenaError, Failure
@@ -177,6 +178,7 @@ class RaceClock:
             await self._append(state, await self._open(state, opened.batch, earlier, opened.closes_ms))
         if state.stage == "running" and state.items is not None:  # a restored store may lack some of them
             items = race_items(state, self._node.store.validator)
+            await self._plan_cost(state.race_id, items)
             await self._node.store.enqueue(items, _owners_of(state))
         self._has_adopted = True
 
@@ -316,7 +318,7 @@ class RaceClock:
             case FixField():
                 return await self._fix_field(effect, state, earlier)
             case EnqueueItems():
-                self._node.judge_budgets.plan(state.race_id, effect.items)
+                await self._plan_cost(state.race_id, effect.items)
                 await self._node.store.enqueue(effect.items, _owners_of(state))
                 return ItemsEnqueued(items=len(effect.items))
             case EnqueueStandIns():
@@ -335,6 +337,13 @@ class RaceClock:
             case ReleaseBatch():
                 return await self._release(state)
         return None
+
+    async def _plan_cost(self, race_id: str, items: Sequence[WorkItem]) -> None:
+        """Hold the items of a race against what it may cost."""
+        log = self._log_of(race_id)
+        await log.refresh()
+        self._node.judge_budgets.plan(race_id, items)
+        await self._node.purse.plan(race_id, items, log.evaluations, log.attempts)
 
     async def _open(self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int) -> RaceOpened:
         """The opening of a race under the node's policy, which is kept in a file.

@@ -25,12 +25,12 @@ from arena.evaluate import Evaluation, records_of
 from arena.race.decider import after_fault, is_last_attempt, is_nobodys_fault, overdraft, witness_item
 from arena.race.scores import LoggedRecord
 from arena.records.body import decode_body, encode_body
-from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictRecord
+from arena.records.model import AttemptRecord, Context, EvaluationRecord, Stage, VerdictRecord
 from arena.records.port import AttemptUsage, Lease, LeaseLostError, Requeue, WorkItem
 from arena.store.postgres import PostgresStore
 from foundation.backoff import Backoff, NextTry
 from foundation.canonical import text_hash
-from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD, Owner
+from foundation.codes import CAP_REACHED, JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD, Owner
 from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from harness.inference.gateway import ModelUsage
@@ -39,7 +39,7 @@ from judge.verdict import UnscoredVerdict, Verdict
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, drained_within, persist
 from neurons.race.log import RaceLog
-from neurons.worker.ports import Evaluated, EvaluateJob, Faulted, Judged, JudgeJob
+from neurons.worker.ports import Evaluated, EvaluateJob, Faulted, Job, Judged, JudgeJob, Reply
 from problems.model import UnscoredOutcome
 from problems.titles import AcceptedTitles, cut_titles
 
@@ -112,7 +112,7 @@ class EpisodeLoop:
         except ArenaError as error:
             await self._fault(lease, error.failure)
             return
-        work = asyncio.create_task(self._node.pool.run(job))
+        work = asyncio.create_task(within_caps(self._node, lease.item.context, job))
         keeper = asyncio.create_task(self._keep(lease, work))
         try:
             reply = await work
@@ -241,6 +241,8 @@ class EpisodeLoop:
         self._node.log.warning("attempt faulted", attempt=lease.attempt_id, code=failure.code, detail=failure.detail)
         counts = {"faults": lease.faults, "counted": lease.counted}
         after = after_fault(failure, lease.item.context.stage, **counts, rules=self._node.policy.race)
+        if after is not None and failure.code == CAP_REACHED:
+            after = msgspec.structs.replace(after, delay_ms=self._node.purse.waits_ms())
         retry = None if is_hopeless else after
         is_closing = retry is None
         if is_nobodys_fault(failure):
@@ -256,6 +258,7 @@ class EpisodeLoop:
 
         is_written = await self._write(lease, write, is_end=is_closing)
         is_witnessed = failure.owner is Owner.VALIDATOR or (is_closing and failure.owner is not Owner.AGENT)
+        is_witnessed &= failure.code != CAP_REACHED
         if is_written and witness is not None and is_witnessed:
             enqueue = partial(self._node.store.enqueue, (witness,), {witness.subject.miner_hotkey: lease.owner})
             await persist(f"witness {witness.item_id}", enqueue, self._drain, self._node.log)
@@ -273,6 +276,19 @@ class EpisodeLoop:
         except OSError as error:
             self._node.log.warning("journal not removed", attempt=lease.attempt_id, error=str(error))
         return True
+
+
+async def within_caps(node: Node, context: Context, job: Job) -> Reply:
+    """What a worker answers, once the node's caps leave room; else why they do not."""
+    if (refused := await node.purse.enter(context)) is not None:
+        return Faulted(failure=refused)
+    usage: tuple[ModelUsage, ...] = ()
+    try:
+        reply = await node.pool.run(job)
+        usage = reply.usage if isinstance(reply, Evaluated | Faulted | Judged) else ()
+    finally:
+        node.purse.leave(context, usage)
+    return reply
 
 
 def _attempt(
@@ -344,7 +360,17 @@ class VerdictLoop:
         stored = await node.store.body(record.body_sha256)
         if stored is None:
             raise ArenaError("V2050", f"no body {record.body_sha256} for record {row.seq}")
-        reply = await node.pool.run(JudgeJob(body=decode_body(stored.content)))
+        reply = await within_caps(node, context, JudgeJob(body=decode_body(stored.content)))
+        if isinstance(reply, Judged | Faulted) and reply.usage:
+            usage = AttemptUsage(
+                attempt_id=f"{record.attempt_id}+{node.now_ms()}",
+                race_id=context.race_id,
+                stage=context.stage,
+                agent_version_id=record.subject.agent_version_id,
+                rows=reply.usage,
+            )
+            node.metrics.count_usage(reply.usage)
+            await node.store.put_usage(usage)
         if isinstance(reply, Judged):
             self._put_off_ms.pop(record.body_sha256, None)
             verdict = reply.verdict
@@ -358,7 +384,7 @@ class VerdictLoop:
         node.log.warning(
             "judging faulted", record=row.seq, body=record.body_sha256, code=failure.code, detail=failure.detail
         )
-        if failure.code != JOB_QUARANTINED:
+        if failure.code not in (JOB_QUARANTINED, CAP_REACHED):
             return True
         rubric_id = node.policy.rubric.rubric_id
         await self._record(row, UnscoredVerdict(body_sha256=record.body_sha256, rubric_id=rubric_id, failure=failure))

@@ -6,19 +6,30 @@ beside a provider; entries without models serve every other one. Keys come from 
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
 from arena.policy import Policy
+from arena.race.forecast import ASSUMED_TOKENS, ASSUMED_VERDICT_TOKENS, Cost
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import MODEL_FAILED, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import explain_refusal, explain_silence, open_client
+from harness.inference.scripted.model import ScriptedUpstream
+from harness.limits import TokenPrice
+from judge.budget import JUDGED_AT
+from judge.client import DEFAULT_PATIENCE
+from judge.render import TRACE_BYTES
 from neurons.settings.settings import Endpoint, Settings
 
 SCRIPTED_PREFIX = "scripted-"
+SCRIPTED = (ScriptedUpstream.name, f"{JUDGED_AT}{ScriptedUpstream.name}")  # in accounts
+_BYTES_A_TOKEN = 3  # at least, of what a judge reads
 _SHOWN = 12  # models named in one line
 _LISTING_TIMEOUT_S, _LISTING_BYTES = 20, 16 << 20
 
@@ -31,22 +42,64 @@ class _ModelList(msgspec.Struct, frozen=True):
     data: tuple[_ListedModel, ...]
 
 
-def chosen_endpoints(settings: Settings, policy: Policy) -> tuple[tuple[Endpoint, ...], Endpoint | None]:
-    """The model endpoints and the judge's that the settings name; no model endpoint where the policy's models are
-    scripted ones, which answer in the process that asks.
+def chosen_endpoints(settings: Settings, policy: Policy) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+    """The model endpoints and the judges' that the settings name; none where the policy's models are scripted ones,
+    which answer in the process that asks.
 
     Raises ArenaError U3001 when the policy's models are real ones and no endpoint is set, V2030 for settings that
-    contradict each other or a key's variable that is not set.
+    contradict each other, a cap without the prices that it needs, or a key's variable that is not set.
     """
-    judge = None
+    named, judges = named_endpoints(settings), named_endpoints(settings, "judge")
+    if settings.judge_base_url and judges:
+        raise ArenaError("V2030", "judge_base_url is set and an entry of [[upstreams]] is the judge's: leave one out")
     if settings.judge_base_url:
         key = settings.judge_api_key.get_secret_value()
-        judge = Endpoint(name="judge", base_url=settings.judge_base_url, api_key=key)
-    named = named_endpoints(settings)
+        judges = (Endpoint(name="judge", base_url=settings.judge_base_url, api_key=key, role="judge"),)
     if not named and not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
         detail = f"policy {policy.name} names {policy.inference.models[0]} and no model endpoint is set"
         raise ArenaError(NO_ENDPOINT, detail)
-    return named, judge
+    unpriced = [one for one in (*named, *judges) if one.price is None]
+    if unpriced and (settings.budget.race_usd or settings.budget.day_usd):
+        detail = f"[budget] caps what models cost, and {unpriced[0].name} ({unpriced[0].base_url}) has no price"
+        raise ArenaError("V2030", detail, fix='give it one in [[upstreams]]; a judge\'s entry has role = "judge"')
+    return named, judges
+
+
+def prices_of(upstreams: Sequence[Endpoint], judges: Sequence[Endpoint]) -> dict[str, TokenPrice]:
+    """Known prices by the names that accounts have for endpoints; what is scripted costs nothing."""
+    free = TokenPrice(prompt_micro_usd=0, completion_micro_usd=0)
+    named = {one.name: one.price for one in upstreams} | {f"{JUDGED_AT}{one.name}": one.price for one in judges}
+    return {name: price for name, price in named.items() if price} | dict.fromkeys(SCRIPTED, free)
+
+
+def most_of_episode(policy: Policy, upstreams: Sequence[Endpoint], judges: Sequence[Endpoint]) -> tuple[Cost, Cost]:
+    """What an episode costs that meets its policy's limits, and a verdict for which each judge model is asked as often
+    as the rubric allows about the longest trace."""
+    limits, asks = policy.limits, policy.rubric.attempts_per_model
+    verdict = (asks * TRACE_BYTES // _BYTES_A_TOKEN, asks * DEFAULT_PATIENCE.completion_tokens)
+    return episode_costs(policy, upstreams, judges, (limits.prompt_tokens, limits.completion_tokens), verdict)
+
+
+def episode_costs(
+    policy: Policy,
+    upstreams: Sequence[Endpoint],
+    judges: Sequence[Endpoint],
+    tokens: tuple[int, int] = ASSUMED_TOKENS,
+    verdict_tokens: tuple[int, int] = ASSUMED_VERDICT_TOKENS,
+) -> tuple[Cost, Cost]:
+    """What an episode of so many tokens (in, out) costs at the dearest of its endpoints, and its verdict by all models
+    of the panel."""
+
+    def at(one: Endpoint | None, read: int, wrote: int) -> Cost:
+        price = one.price if one else TokenPrice(prompt_micro_usd=0, completion_micro_usd=0)
+        micro_usd = price.cost_micro_usd(read, wrote) if price else None
+        return Cost(prompt_tokens=read, completion_tokens=wrote, micro_usd=micro_usd)
+
+    asked = [one for model in policy.inference.models for one in endpoints_of(model, upstreams)]
+    panel = [next(iter(endpoints_of(model, judges)), None) for model in policy.rubric.models]
+    costs = [at(one, *tokens) for one in asked] or [at(None, *tokens)]
+    dearest = max(costs, key=lambda one: math.inf if one.micro_usd is None else one.micro_usd)
+    return dearest, functools.reduce(Cost.plus, (at(one, *verdict_tokens) for one in panel), Cost())
 
 
 def endpoints_of(model: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
@@ -128,17 +181,19 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
         return None
 
 
-def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:
-    """The model endpoints that the settings name, with their keys. Raises ArenaError V2030."""
-    if settings.openai_base_url and settings.upstreams:
+def named_endpoints(settings: Settings, role: Literal["agents", "judge"] = "agents") -> tuple[Endpoint, ...]:
+    """The endpoints that the settings name for agents' models or for judges, with their keys. Raises ArenaError
+    V2030."""
+    entries = [one for one in settings.upstreams if one.role == role]
+    if role == "agents" and settings.openai_base_url and entries:
         raise ArenaError("V2030", "openai_base_url and [[upstreams]] are both set: make it one entry of [[upstreams]]")
-    if settings.openai_base_url:
+    if role == "agents" and settings.openai_base_url:
         key = settings.openai_api_key.get_secret_value()
         return (Endpoint(name="model", base_url=settings.openai_base_url, api_key=key),)
     names = [one.name for one in settings.upstreams]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise ArenaError("V2030", f"two entries of [[upstreams]] are called {twice}")
-    return tuple(map(_opened, settings.upstreams))
+    return tuple(map(_opened, entries))
 
 
 def _opened(one: Endpoint) -> Endpoint:

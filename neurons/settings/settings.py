@@ -33,10 +33,22 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: tuple[str, ...] = ()  # it is asked for these alone; empty: for every model that no other entry names
     requests_at_once: Annotated[int, msgspec.Meta(ge=0)] = 0  # of all workers together; 0: any number
     price: TokenPrice | None = None  # None: not known
+    role: Literal["agents", "judge"] = "agents"  # who asks it
     api_key: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.base_url}{': ' if self.models else ''}{', '.join(self.models)})"
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What models may cost this node, as the table `[budget]` names it; 0: not bounded. A day is UTC's."""
+
+    race_usd: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    day_usd: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    judge_race_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # of the verdicts of one race
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in msgspec.structs.asdict(self).items() if value)
 
 
 ENVIRONMENT_PREFIX = "ARENA_"
@@ -48,6 +60,13 @@ _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "o
 def _endpoints_of(tables: object) -> tuple[Endpoint, ...]:
     try:
         return msgspec.convert(tables, tuple[Endpoint, ...])
+    except msgspec.ValidationError as error:
+        raise ValueError(error) from error
+
+
+def _budget_of(table: object) -> Budget:
+    try:
+        return msgspec.json.decode(table, type=Budget) if isinstance(table, str) else msgspec.convert(table, Budget)
     except msgspec.ValidationError as error:
         raise ValueError(error) from error
 
@@ -119,8 +138,10 @@ class Settings(BaseSettings):
     openai_api_key: SecretStr = SecretStr("")
     """key of the model endpoint"""
     upstreams: Annotated[tuple[Endpoint, ...], PlainValidator(_endpoints_of)] = ()
-    """several model endpoints instead of openai_base_url: [[upstreams]] tables in the settings file, with name,
-    base_url, api_key_env, models, requests_at_once, price"""
+    """several model endpoints instead of openai_base_url, or the judge's: [[upstreams]] tables in the settings file,
+    with name, base_url, api_key_env, models, price, role"""
+    budget: Annotated[Budget, PlainValidator(_budget_of)] = Budget()
+    """caps on what models cost: the table [budget] in the settings file, with race_usd, day_usd, judge_race_tokens"""
     models: str = ""
     """comma-separated model ids instead of the policy's (another policy hash)"""
     judge_base_url: str = ""
@@ -131,8 +152,6 @@ class Settings(BaseSettings):
     """tokens that a judge model may think with before it writes its reply"""
     judge_reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = ""
     """sent to judge models that take it; empty: not sent"""
-    judge_race_tokens: int = Field(default=0, ge=0)
-    """tokens that the verdicts of one race may cost; 0: not bounded"""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """least severe line kept"""
     parent_pid: int = Field(default=0, ge=0)
@@ -192,6 +211,8 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
     origin: dict[str, str] = {}
     for source, values in (("flag", flags), ("environment", _from_environment()), (str(file), _from_file(file))):
         for name, value in values.items():
+            if name == "judge_race_tokens":  # as it was called before there was a budget
+                raise ArenaError("V2030", f"{source}: {name} is a key of [budget] now", fix="move it to that table")
             if name not in Settings.model_fields:
                 raise _unknown(source, name, Settings.model_fields)
             if name not in merged and value not in (None, ""):
@@ -242,9 +263,9 @@ def _from_file(path: Path | None) -> Mapping[str, Any]:
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
-    """The environment under which another process has these settings, keys included; `upstreams` stay in the file."""
+    """The environment under which another process has these settings, keys included; tables stay in the file."""
     plain: dict[str, str] = {}
-    for name in Settings.model_fields.keys() - {"upstreams"}:
+    for name in Settings.model_fields.keys() - {"upstreams", "budget"}:
         value = getattr(settings, name)
         value = value.get_secret_value() if isinstance(value, SecretStr) else value
         plain[f"{ENVIRONMENT_PREFIX}{name.upper()}"] = "" if value is None else str(value)

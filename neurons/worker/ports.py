@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -67,8 +68,7 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     titles_file: str = ""  # the suite's accepted titles; empty: lexical/1
     sandbox: str
     upstreams: tuple[Endpoint, ...]
-    slots_dir: str  # where all workers keep to an endpoint's requests at once
-    judge: Endpoint | None = None
+    judges: tuple[Endpoint, ...] = ()
     judge_patience: RetryPolicy = DEFAULT_PATIENCE
 
 
@@ -112,6 +112,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
 
     verdict: Verdict | UnscoredVerdict
     judging: Spending = Spending()
+    usage: tuple[ModelUsage, ...] = ()
 
 
 class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
@@ -201,7 +202,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
             model: tuple(opened[one.name] for one in endpoints_of(model, setup.upstreams))
             for model in dict.fromkeys(model for one in setup.upstreams for model in one.models)
         },
-        judges=open_judges(setup.policy.rubric, setup.judge, setup.judge_patience),
+        judges=open_judges(setup.policy.rubric, setup.judges, setup.judge_patience),
     )
 
 
@@ -215,7 +216,7 @@ def open_local_ports(settings: Settings, *, at_once: int = 1) -> EvaluatePorts:
 
 
 def worker_setup(
-    settings: Settings, policy: Policy, upstreams: tuple[Endpoint, ...], judge: Endpoint | None, slot: int
+    settings: Settings, policy: Policy, upstreams: tuple[Endpoint, ...], judges: tuple[Endpoint, ...], slot: int
 ) -> WorkerSetup:
     """What one episode worker needs."""
     return WorkerSetup(
@@ -226,8 +227,7 @@ def worker_setup(
         titles_file=titles_file(settings),
         sandbox=settings.sandbox,
         upstreams=upstreams,
-        slots_dir=str(settings.state_dir / "upstreams"),
-        judge=judge,
+        judges=judges,
         judge_patience=RetryPolicy(
             reasoning_tokens=settings.judge_reasoning_tokens, reasoning_effort=settings.judge_reasoning_effort
         ),
@@ -235,11 +235,12 @@ def worker_setup(
 
 
 def open_judges(
-    rubric: Rubric, endpoint: Endpoint | None, patience: RetryPolicy = DEFAULT_PATIENCE
+    rubric: Rubric, endpoints: Sequence[Endpoint] = (), patience: RetryPolicy = DEFAULT_PATIENCE
 ) -> tuple[Judge, ...]:
     """One judge per model of the rubric; scripted ones need no endpoint. Raises ArenaError U3020 without one."""
     judges: list[Judge] = []
     for model in rubric.models:
+        endpoint = next(iter(endpoints_of(model, endpoints)), None)
         if endpoint is None:
             if not model.startswith(SCRIPTED_PREFIX):
                 raise ArenaError("U3020", f"the rubric names {model} and no judge endpoint is set")

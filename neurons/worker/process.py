@@ -21,11 +21,11 @@ from arena.evaluate import EvaluatePorts, evaluate
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Ledger
 from harness.inference.journal import FileJournal, MemoryJournal
-from harness.inference.scripted.model import ScriptedUpstream
 from harness.limits import TokenPrice
-from judge.budget import JudgeMeter, MeteredJudge
+from judge.budget import JUDGED_AT, JudgeMeter, MeteredJudge
 from judge.panel import judge_body
 from judge.verdict import Verdict
+from neurons.settings.endpoints import endpoints_of, prices_of
 from neurons.worker.ports import (
     REQUESTS,
     Evaluated,
@@ -58,10 +58,10 @@ def main() -> None:
         _send(replies, Faulted(failure=error.failure))
         return
     _send(replies, Ready(sandbox=ports.sandbox.level))
-    prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
-    prices[ScriptedUpstream.name] = TokenPrice(prompt_micro_usd=0, completion_micro_usd=0)
-    meter = JudgeMeter()
-    ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
+    prices, meter = prices_of(setup.upstreams, setup.judges), JudgeMeter()
+    places = [next((one.name for one in endpoints_of(judge.model, setup.judges)), "scripted") for judge in ports.judges]
+    judges = (MeteredJudge(judge, meter, JUDGED_AT + at) for judge, at in zip(ports.judges, places, strict=True))
+    ports = dataclasses.replace(ports, judges=tuple(judges))
     while True:
         job = requests.get()
         assert not isinstance(job, WorkerSetup), "a second set-up"
@@ -73,7 +73,8 @@ def _answer(job: Job, ports: EvaluatePorts, prices: Mapping[str, TokenPrice], me
     try:
         if isinstance(job, JudgeJob):
             verdict = judge_body(job.body, ports.policy.rubric, ports.judges)
-            return Judged(verdict=verdict, judging=meter.take(int(isinstance(verdict, Verdict))))
+            judging, rows = meter.take(int(isinstance(verdict, Verdict)), prices)
+            return Judged(verdict=verdict, judging=judging, usage=rows)
         with contextlib.closing(FileJournal(Path(job.journal)) if job.journal else MemoryJournal()) as journal:
             own = dataclasses.replace(
                 ports,
@@ -84,14 +85,14 @@ def _answer(job: Job, ports: EvaluatePorts, prices: Mapping[str, TokenPrice], me
                 unjudged=job.unjudged,
             )
             evaluation = evaluate(job.source, job.problem, own)
-        judged = int(isinstance(evaluation.verdict, Verdict))
-        return Evaluated(evaluation=evaluation, usage=ledger.usage(prices), judging=meter.take(judged))
+        judging, rows = meter.take(int(isinstance(evaluation.verdict, Verdict)), prices)
+        return Evaluated(evaluation=evaluation, usage=(*ledger.usage(prices), *rows), judging=judging)
     except ArenaError as error:
         failure = error.failure
     except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence
         traceback.print_exc()
         failure = Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
-    return Faulted(failure=failure, usage=ledger.usage(prices))
+    return Faulted(failure=failure, usage=(*ledger.usage(prices), *meter.take(0, prices)[1]))
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from harness.inference.client import OpenAIUpstream, SdkUpstream, read_retry_after
 from harness.inference.reply import read_reply
 from tests.harness.inference_stand import OtherServer, answer
@@ -160,7 +160,7 @@ def test_a_refusal_has_the_code_of_its_status_and_the_endpoints_words(
 ) -> None:
     with HostileServer(says(body, status)) as server:
         failure = kind("x", server.url, "key", 20_000).probe('{"model": "m", "messages": []}')
-    assert failure is not None and (failure.code, failure.detail) == (code, said)
+    assert isinstance(failure, Failure) and (failure.code, failure.detail) == (code, said)
 
 
 @pytest.mark.parametrize(("after", "pause_ms"), [(" 7 ", 7_000), ("soon", None), ("", None), ("²", None)])

@@ -149,7 +149,7 @@ def test_a_spent_budget_stops_whole_problems_and_never_some_agents(order, tokens
                 continue
             assert isinstance(judge_body(BODIES[agent % 4], RUBRIC, [judge]), Verdict)
             judged.add((problem, agent))
-            spending = after.charged(problem, meter.take())
+            spending = after.charged(problem, meter.take()[0])
     done = {problem for problem, _ in judged}
     assert judged == {(p, a) for p in done for a in agents}
     assert spending.spent.tokens <= tokens

@@ -238,10 +238,9 @@ class ScriptedUpstream:
         except RequestError as error:
             raise ArenaError(code_of_status(error.status), f"HTTP {error.status}: {error}") from error
 
-    def probe(self, request: str) -> Failure | None:
+    def probe(self, request: str) -> ModelReply | Failure:
         """As `Upstream.probe`."""
         try:
-            self.complete(request)
+            return self.complete(request)
         except ArenaError as error:
             return error.failure
-        return None
