@@ -78,7 +78,6 @@ class EvaluatePorts:
     upstreams: Sequence[Upstream]
     dedicated: Mapping[str, Sequence[Upstream]] = field(default_factory=dict)  # models with their own
     judges: Sequence[Judge]
-    unjudged: Failure | None = None  # why nobody's trace of this problem is judged now; None: it is
     sleep: Callable[[float], None] = time.sleep  # seconds, between attempts at an upstream
     journal: MemoryJournal | None = None  # of this agent and problem, where a fault may restart the episode
     ledger: Ledger | None = None  # gets one entry per model request
@@ -114,12 +113,7 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
     outcome = score(problem, recommended, ports.catalogue.product, ports.titles, unsurfaced=body.unsurfaced)
     verdict: Verdict | UnscoredVerdict | None = None
     if isinstance(outcome, OutcomeScore):
-        if ports.unjudged is None:
-            verdict = judge_body(body, policy.rubric, ports.judges)
-        else:
-            verdict = UnscoredVerdict(
-                body_sha256=body.body_hash(), rubric_id=policy.rubric.rubric_id, failure=ports.unjudged
-            )
+        verdict = judge_body(body, policy.rubric, ports.judges)
     status: EvaluationStatus = "scored" if isinstance(verdict, Verdict) else "unjudged"
     failure = verdict.failure if isinstance(verdict, UnscoredVerdict) else None
     if body.failure is not None:

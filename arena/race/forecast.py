@@ -28,6 +28,11 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 0
     micro_usd: int | None = 0
 
+    @property
+    def tokens(self) -> int:
+        """Of prompts and completions together."""
+        return self.prompt_tokens + self.completion_tokens
+
     def plus(self, more: Cost) -> Cost:
         """The sum of both."""
         known = self.micro_usd is not None and more.micro_usd is not None

@@ -21,7 +21,7 @@ from arena.records.model import (
 )
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
-from judge.budget import JUDGED_AT
+from judge.meter import JUDGED_AT
 
 SubmissionState = Literal[
     "waiting", "withdrawn", "refused", "rejected", "review", "accepted", "qualified", "unqualified"

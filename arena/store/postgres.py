@@ -537,24 +537,14 @@ class PostgresStore:
     async def usage_totals(self) -> list[UsageTotal]:
         """All accounts, summed, in the order of their keys."""
         query = (
-            "select to_char(put_at at time zone 'UTC', 'YYYY-MM-DD') as day,"
-            " race_id, stage, agent_version_id, upstream, model, count(*)::integer as episodes,"
-            " sum(requests)::bigint as requests, sum(attempts)::bigint as attempts, sum(probes)::bigint as probes,"
+            "select to_char(put_at at time zone 'UTC', 'YYYY-MM-DD') as day, race_id, stage, agent_version_id,"
+            " upstream, model, count(*)::integer as episodes, sum(requests)::bigint as requests,"
+            " sum(attempts)::bigint as attempts, sum(probes)::bigint as probes, sum(latency_ms)::bigint as latency_ms,"
             " sum(prompt_tokens)::bigint as prompt_tokens, sum(completion_tokens)::bigint as completion_tokens,"
-            " sum(latency_ms)::bigint as latency_ms,"
             " case when bool_and(cost_micro_usd is not null) then sum(cost_micro_usd)::bigint end as cost_micro_usd"
             " from arena.usage where validator = :validator group by 1, 2, 3, 4, 5, 6 order by 1, 2, 3, 4, 5, 6"
         )
         return _read_all(await self._rows(query), UsageTotal)
-
-    async def spent_micro_usd(self, race_id: str = "", since_ms: int = 0) -> int:
-        """What accounts of this race (empty: of all) kept since that moment (unix ms) cost, as far as it is known."""
-        query = (
-            "select coalesce(sum(cost_micro_usd), 0)::bigint as spent from arena.usage where validator = :validator"
-            " and :race_id in ('', race_id) and put_at >= to_timestamp(:since_ms / 1000.0)"
-        )
-        (row,) = await self._rows(query, race_id=race_id, since_ms=since_ms)
-        return int(row.spent)
 
     async def put_weights_result(self, result: WeightsResult) -> None:
         """Store one try at setting weights."""

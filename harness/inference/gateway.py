@@ -310,3 +310,9 @@ class Ledger:
                 cost = price.cost_micro_usd(read, wrote) if price else None
                 found.append(ModelUsage(upstream=one, model=model, cost_micro_usd=cost, **sums))
         return tuple(found)
+
+    def take(self, prices: Mapping[str, TokenPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
+        """As `usage`, of what was asked for since the last call. One thread at a time."""
+        found = self.usage(prices)
+        self._sums.clear()
+        return found

@@ -17,7 +17,6 @@ import msgspec
 from foundation.canonical import canonical_bytes, content_hash
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
-from judge.budget import Spending
 from judge.calibration.traces import SET_VERSION, LabelledTrace, Trait, families
 from judge.panel import judge_body
 from judge.render import RENDERER, Judge
@@ -133,6 +132,16 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     pairs: int
     moved: int
     mean_change_e4: int
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over verdicts. `ms` is time that endpoints took; `requests` are replies, usable or not."""
+
+    verdicts: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    ms: int = 0
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):

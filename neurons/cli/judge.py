@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from arena.chain.keys import verify
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
-from judge.budget import JudgeMeter, MeteredJudge
+from harness.inference.gateway import Ledger
+from judge.meter import MeteredJudge
 from judge.render import Judge
 from judge.rubric import Rubric
 from neurons.cli.options import WALLET_SPELLINGS, WalletFlags, command, policy_named
@@ -74,6 +75,7 @@ def calibrate(
     """
     from judge.calibration.measurement import (
         SignedCalibration,
+        Spending,
         check_calibration,
         judge_traces,
         measure,
@@ -94,8 +96,8 @@ def calibrate(
     if out is None:
         raise typer.BadParameter("name the folder of the result", param_hint="--out")
     signer = WalletFlags(wallet_hotkey=hotkey).open() if hotkey else None
-    rubric, meter = rubric_of(policy, models), JudgeMeter()
-    judges = _judges(rubric, base_url, meter)
+    rubric, ledger = rubric_of(policy, models), Ledger()
+    judges = _judges(rubric, base_url, ledger)
     with show_progress() as progress:
         with open_shop() as shop:
             every = recipes()
@@ -105,13 +107,16 @@ def calibrate(
                 made.append(make_trace(every[place * len(every) // asked], shop))
                 progress("make", len(made), asked)
         judged = judge_traces(made, rubric, judges, at_once=AT_ONCE, progress=progress)
-    found = measure(judged, rubric, meter.take(sum(one.quality_e4 is not None for one in judged))[0])
+    rows = ledger.usage()
+    counted = ("requests", "prompt_tokens", "completion_tokens")
+    sums = {name: sum(getattr(one, name) for one in rows) for name in counted}
+    found = measure(judged, rubric, Spending(verdicts=sum(one.quality_e4 is not None for one in judged), **sums))
     out.mkdir(parents=True, exist_ok=True)
-    rows = (
+    lines = (
         {"recipe": one.trace.recipe, "split": one.trace.split, "true_e4": one.trace.quality_e4, "verdict": one.verdict}
         for one in judged
     )
-    write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in lines))
     if signer is not None:
         signed = sign_calibration(found, signer.hotkey, signer.sign)
         write_whole(out / "calibration.json", msgspec.json.encode(signed))
@@ -121,7 +126,7 @@ def calibrate(
     show(found, _calibration_lines(found))
 
 
-def _judges(rubric: Rubric, base_url: str, meter: JudgeMeter) -> tuple[Judge, ...]:
+def _judges(rubric: Rubric, base_url: str, ledger: Ledger) -> tuple[Judge, ...]:
     """The rubric's judges: at the endpoints, or scripted ones without.
 
     Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
@@ -130,7 +135,7 @@ def _judges(rubric: Rubric, base_url: str, meter: JudgeMeter) -> tuple[Judge, ..
     from neurons.worker.ports import open_judges
 
     if not base_url:
-        return tuple(MeteredJudge(judge, meter) for judge in open_judges(rubric))
+        return tuple(MeteredJudge(judge, ledger) for judge in open_judges(rubric))
     places = [place.strip() for place in base_url.split(",")]
     if len(places) not in (1, len(rubric.models)):
         detail = f"--base-url names {len(places)} endpoints for {len(rubric.models)} models"
@@ -138,7 +143,7 @@ def _judges(rubric: Rubric, base_url: str, meter: JudgeMeter) -> tuple[Judge, ..
     key = os.environ.get("OPENAI_API_KEY", "")
     pairs = zip(rubric.models, itertools.cycle(places), strict=False)
     judges = (OpenAIJudge(model=model, base_url=place, api_key=key) for model, place in pairs)
-    return tuple(MeteredJudge(judge, meter) for judge in judges)
+    return tuple(MeteredJudge(judge, ledger) for judge in judges)
 
 
 def rubric_of(policy: str, models: str) -> Rubric:

@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from arena.evaluate import Evaluation
 from arena.records.model import Stage
 from harness.inference.gateway import ModelUsage
-from judge.budget import Spending
+from judge.meter import JUDGED_AT
+from judge.verdict import Verdict
 
 # from a jail's start to a whole episode
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
@@ -87,9 +88,14 @@ class Metrics:
         self.jail_seconds.observe(cost.jail_ms / 1_000)
         self.tool_seconds.observe(cost.tool_ms / 1_000)
         self.tool_calls.inc(evaluation.body.totals.tool_calls)
+        self.count_verdict(evaluation.verdict)
+
+    def count_verdict(self, verdict: object) -> None:
+        """What judging came to."""
+        self.judge_verdicts.inc(isinstance(verdict, Verdict))
 
     def count_usage(self, rows: Iterable[ModelUsage]) -> None:
-        """What an attempt asked of model endpoints."""
+        """What an attempt asked of endpoints, the judges' among them."""
         for row in rows:
             labels = (row.upstream or "none", row.model)
             self.model_requests.labels(*labels).inc(row.requests)
@@ -98,11 +104,8 @@ class Metrics:
             self.model_tokens.labels(*labels, "completion").inc(row.completion_tokens)
             if row.cost_micro_usd is not None:
                 self.model_usd.labels(*labels).inc(row.cost_micro_usd / 1e6)
-
-    def count_judging(self, spent: Spending) -> None:
-        """What a verdict took."""
-        self.judge_verdicts.inc(spent.verdicts)
-        self.judge_requests.inc(spent.requests)
-        self.judge_seconds.inc(spent.ms / 1_000)
-        self.judge_tokens.labels("prompt").inc(spent.prompt_tokens)
-        self.judge_tokens.labels("completion").inc(spent.completion_tokens)
+            if row.upstream.startswith(JUDGED_AT):
+                self.judge_requests.inc(row.requests)
+                self.judge_seconds.inc(row.latency_ms / 1_000)
+                self.judge_tokens.labels("prompt").inc(row.prompt_tokens)
+                self.judge_tokens.labels("completion").inc(row.completion_tokens)

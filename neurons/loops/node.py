@@ -1,21 +1,15 @@
-"""One validator node: the open ports its loops share; `neurons.node.opening` opens and closes them.
-
-What judging costs in each race is held against the operator's budget, in a file per race.
-"""
+"""One validator node: the open ports its loops share; `neurons.node.opening` opens and closes them."""
 
 from __future__ import annotations
 
 import functools
 import socket
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
-import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from arena.bank.stock import Bank
@@ -29,13 +23,8 @@ from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
 from arena.race.draw import permitted_validators
 from arena.records.model import Conditions, HostFacts
-from arena.records.port import WorkItem
 from arena.records.sequencer import Sequencer
 from arena.store.postgres import PostgresStore
-from foundation.codes import CAP_REACHED
-from foundation.durable_files import write_whole
-from foundation.errors import ArenaError, Failure
-from judge.budget import RaceSpending, Spending
 from neurons.health.metrics import Metrics
 from neurons.loops.operator_files import OperatorFiles
 from neurons.loops.purse import Purse
@@ -109,7 +98,6 @@ class Node:
     now_ms: Callable[[], int]
     metrics: Metrics
     log: FilteringBoundLogger
-    judge_budgets: JudgeBudgets
     purse: Purse
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
     serving: Serving | None = None  # public reads, live tail and door, where the settings name a port for one
@@ -119,47 +107,3 @@ class Node:
     upstreams: tuple[Endpoint, ...] = ()
     judges: tuple[Endpoint, ...] = ()  # none: the scripted judge
     committed: set[str] = field(default_factory=set)  # every hash that this process put into the hotkey's slot on chain
-
-
-class JudgeBudgets:
-    """What judging every race of one node may cost, a file each. One process; not for several threads.
-
-    Every method raises ArenaError V2064 for a file that can't be read or written.
-    """
-
-    def __init__(self, folder: Path, tokens: int) -> None:
-        """`tokens` of one race's verdicts together; 0: no bound."""
-        self._folder, self._tokens = folder, tokens
-
-    def plan(self, race_id: str, items: Iterable[WorkItem]) -> None:
-        """Take note of how many pairs this node judges of each problem."""
-        counts = Counter(item.context.problem_id for item in items)
-        self._change(race_id, lambda spending: spending.planned(counts))
-
-    def refusal(self, race_id: str, problem_id: str) -> Failure | None:
-        """Why nobody's trace of a problem is judged now, or None: then its judging has begun."""
-        before, after = self._change(race_id, lambda spending: spending.begun(problem_id, self._tokens))
-        if after is None and before is not None:
-            return Failure(code=CAP_REACHED, detail=f"{race_id}: {before.spent.tokens} tokens spent")
-        return None
-
-    def charge(self, race_id: str, problem_id: str, spent: Spending) -> None:
-        """Count what judging one trace cost."""
-        self._change(race_id, lambda spending: spending.charged(problem_id, spent))
-
-    def _change(
-        self, race_id: str, change: Callable[[RaceSpending], RaceSpending | None]
-    ) -> tuple[RaceSpending | None, RaceSpending | None]:
-        """What was spent, and what is noted now; twice None where it is not bounded."""
-        if not (race_id and self._tokens):
-            return None, None
-        path = self._folder / f"{quote(race_id, safe='')}.json"
-        try:
-            before = msgspec.json.decode(path.read_bytes(), type=RaceSpending) if path.exists() else RaceSpending()
-            after = change(before)
-            if after is not None and after is not before:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, msgspec.json.encode(after))
-        except (OSError, msgspec.DecodeError) as error:
-            raise ArenaError("V2064", f"{path}: {error}") from error
-        return before, after

@@ -44,13 +44,13 @@ from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.status import read_node_file
-from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
+from neurons.loops.node import Node, SuiteVariants
 from neurons.loops.operator_files import OperatorFiles, operator_of
 from neurons.loops.purse import Purse
 from neurons.loops.serving import Serving, ServingSetup
 from neurons.race.log import newest_race
 from neurons.race.sharing import exchange_port, open_sharing
-from neurons.settings.endpoints import check_endpoints, chosen_endpoints, most_of_episode
+from neurons.settings.endpoints import check_endpoints, chosen_endpoints, episode_costs, most_of_episode
 from neurons.settings.inputs import (
     catalogue_path,
     catalogue_products,
@@ -143,8 +143,13 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            purse=Purse(store, settings.budget, most_of_episode(policy, upstreams, judges), unix_ms),
-            judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", settings.budget.judge_race_tokens),
+            purse=Purse(
+                store,
+                settings.budget,
+                most_of_episode(policy, upstreams, judges),
+                episode_costs(policy, upstreams, judges),
+                unix_ms,
+            ),
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,

@@ -342,7 +342,6 @@ class RaceClock:
         """Hold the items of a race against what it may cost."""
         log = self._log_of(race_id)
         await log.refresh()
-        self._node.judge_budgets.plan(race_id, items)
         await self._node.purse.plan(race_id, items, log.evaluations, log.attempts)
 
     async def _open(self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int) -> RaceOpened:

@@ -126,9 +126,6 @@ class EpisodeLoop:
             keeper.cancel()
         if isinstance(reply, Evaluated):
             await self._finish(lease, reply.evaluation)
-            context = lease.item.context
-            self._node.judge_budgets.charge(context.race_id, context.problem_id, reply.judging)
-            self._node.metrics.count_judging(reply.judging)
         else:
             await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
         if isinstance(reply, Evaluated | Faulted) and reply.usage:
@@ -170,7 +167,6 @@ class EpisodeLoop:
             titles=titles and cut_titles(titles, (found,)),
             journal=str(self._journals.path(lease.item)),
             is_last=is_last_attempt(lease.refused, self._node.policy.race),
-            unjudged=self._node.judge_budgets.refusal(context.race_id, context.problem_id),
         )
 
     async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:
@@ -355,8 +351,6 @@ class VerdictLoop:
     async def _ask(self, row: LoggedRecord[EvaluationRecord]) -> bool:
         """Ask for one verdict: whether it is to be asked for again like any that is owed."""
         node, record, context = self._node, row.record, row.record.context
-        if node.judge_budgets.refusal(context.race_id, context.problem_id) is not None:
-            return True
         stored = await node.store.body(record.body_sha256)
         if stored is None:
             raise ArenaError("V2050", f"no body {record.body_sha256} for record {row.seq}")
@@ -374,10 +368,9 @@ class VerdictLoop:
         if isinstance(reply, Judged):
             self._put_off_ms.pop(record.body_sha256, None)
             verdict = reply.verdict
+            node.metrics.count_verdict(verdict)
             if isinstance(verdict, Verdict) or verdict.failure.code == JUDGE_UNUSABLE:
                 await self._record(row, verdict)
-            node.judge_budgets.charge(context.race_id, context.problem_id, reply.judging)
-            node.metrics.count_judging(reply.judging)
             return not isinstance(verdict, Verdict)
         failure = reply.failure if isinstance(reply, Faulted) else Failure(code="V2004")
         node.metrics.faults.labels(failure.code).inc()

@@ -30,7 +30,6 @@ from harness.sandbox.port import SandboxLevel
 from harness.sandbox.probe import open_sandbox
 from harness.sandbox.processes import own_groups
 from harness.trace import EvaluationBody
-from judge.budget import Spending
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.render import Judge
 from judge.rubric import Rubric
@@ -84,7 +83,6 @@ class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
     titles: AcceptedTitles | None = None  # of this problem, as its batch carries them; None: the worker's own matcher
     journal: str = ""
     is_last: bool = False
-    unjudged: Failure | None = None  # why nobody's trace of this problem is judged now; None: it is
 
 
 class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
@@ -104,14 +102,12 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
 
     evaluation: Evaluation
     usage: tuple[ModelUsage, ...] = ()
-    judging: Spending = Spending()  # what the verdict cost
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
     """A verdict on a stored body, or why there is none."""
 
     verdict: Verdict | UnscoredVerdict
-    judging: Spending = Spending()
     usage: tuple[ModelUsage, ...] = ()
 
 

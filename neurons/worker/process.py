@@ -13,18 +13,17 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from arena.evaluate import EvaluatePorts, evaluate
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Ledger
 from harness.inference.journal import FileJournal, MemoryJournal
-from harness.limits import TokenPrice
-from judge.budget import JUDGED_AT, JudgeMeter, MeteredJudge
+from judge.meter import MeteredJudge
 from judge.panel import judge_body
-from judge.verdict import Verdict
 from neurons.settings.endpoints import endpoints_of, prices_of
 from neurons.worker.ports import (
     REQUESTS,
@@ -58,41 +57,35 @@ def main() -> None:
         _send(replies, Faulted(failure=error.failure))
         return
     _send(replies, Ready(sandbox=ports.sandbox.level))
-    prices, meter = prices_of(setup.upstreams, setup.judges), JudgeMeter()
+    prices, ledger = prices_of(setup.upstreams, setup.judges), Ledger()
     places = [next((one.name for one in endpoints_of(judge.model, setup.judges)), "scripted") for judge in ports.judges]
-    judges = (MeteredJudge(judge, meter, JUDGED_AT + at) for judge, at in zip(ports.judges, places, strict=True))
-    ports = dataclasses.replace(ports, judges=tuple(judges))
+    judges = (MeteredJudge(judge, ledger, at) for judge, at in zip(ports.judges, places, strict=True))
+    ports = dataclasses.replace(ports, judges=tuple(judges), ledger=ledger)
     while True:
         job = requests.get()
         assert not isinstance(job, WorkerSetup), "a second set-up"
-        _send(replies, _answer(job, ports, prices, meter))
+        reply = _answer(job, ports)
+        _send(replies, msgspec.structs.replace(reply, usage=ledger.take(prices)))
 
 
-def _answer(job: Job, ports: EvaluatePorts, prices: Mapping[str, TokenPrice], meter: JudgeMeter) -> Reply:
-    ledger = Ledger()
+def _answer(job: Job, ports: EvaluatePorts) -> Evaluated | Judged | Faulted:
     try:
         if isinstance(job, JudgeJob):
-            verdict = judge_body(job.body, ports.policy.rubric, ports.judges)
-            judging, rows = meter.take(int(isinstance(verdict, Verdict)), prices)
-            return Judged(verdict=verdict, judging=judging, usage=rows)
+            return Judged(verdict=judge_body(job.body, ports.policy.rubric, ports.judges))
         with contextlib.closing(FileJournal(Path(job.journal)) if job.journal else MemoryJournal()) as journal:
             own = dataclasses.replace(
                 ports,
                 titles=job.titles or ports.titles,
                 journal=journal,
-                ledger=ledger,
                 is_last=job.is_last,
-                unjudged=job.unjudged,
             )
-            evaluation = evaluate(job.source, job.problem, own)
-        judging, rows = meter.take(int(isinstance(evaluation.verdict, Verdict)), prices)
-        return Evaluated(evaluation=evaluation, usage=(*ledger.usage(prices), *rows), judging=judging)
+            return Evaluated(evaluation=evaluate(job.source, job.problem, own))
     except ArenaError as error:
         failure = error.failure
     except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence
         traceback.print_exc()
         failure = Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
-    return Faulted(failure=failure, usage=(*ledger.usage(prices), *meter.take(0, prices)[1]))
+    return Faulted(failure=failure)
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:

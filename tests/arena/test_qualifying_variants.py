@@ -15,7 +15,6 @@ import pytest
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.policies import DEMO
 from arena.race.draw import qualifying_seed
-from foundation.errors import Failure
 from harness.agents.registry import baseline_source, reference_agent
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
@@ -157,7 +156,6 @@ class Ground:
             sandbox=DirectSandbox(),
             upstreams=[ScriptedUpstream()],
             judges=(),
-            unjudged=Failure(code="U3022"),
         )
         found = evaluate(source, problem, ports)
         assert found.body.failure is None, found.body.failure

@@ -1,4 +1,4 @@
-"""Voids, faults, spent judging budgets, cancellation: what no number of agents can change, and what no fault wins."""
+"""Voids, faults, caps on cost, cancellation: what no number of agents can change, and what no fault wins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from arena.race.scores import (
     witness_subject,
 )
 from arena.race.settle import settle
-from arena.records.model import SettlementRecord, Standing, VerdictRecord
+from arena.records.model import AttemptRecord, SettlementRecord, Standing, VerdictRecord
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from tests.arena.race_stand import (
@@ -251,10 +251,11 @@ def test_throwing_results_away_never_pays(qualities, thrown, sizes, more):
     assert gamble.agentic_share_e4 <= fair.agentic_share_e4
 
 
-# -- a spent judging budget
+# -- a cap on what models may cost
 MADE = inputs(ABC, solves({"a": 10, "b": 6, "c": 1}), rules=RULES, validators=VALS)
 SEED = race_seed(RACE, MADE.batch_sha256, BEACON)
-Stopped = Collection[tuple[str, str]]  # (validator, problem) that a budget had no room for
+Stopped = Collection[tuple[str, str]]  # (validator, problem) that a cap had no room for
+SPENT = Failure(code="U3022", detail="spent")
 
 
 def stop(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
@@ -264,8 +265,7 @@ def stop(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
         if (row.validator, row.record.context.problem_id) not in stopped:
             return row
         given = row.record.verdict
-        failure = Failure(code="U3022", detail="spent")
-        unscored = UnscoredVerdict(body_sha256=given.body_sha256, rubric_id=given.rubric_id, failure=failure)
+        unscored = UnscoredVerdict(body_sha256=given.body_sha256, rubric_id=given.rubric_id, failure=SPENT)
         return replace(row, record=replace(row.record, verdict=unscored))
 
     return replace(made, verdicts=tuple(map(owed, made.verdicts)))
@@ -280,12 +280,39 @@ def without(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
     return replace(made, evaluations=kept(made.evaluations), verdicts=kept(made.verdicts))
 
 
-@given(st.sets(st.tuples(st.sampled_from(VALS), st.sampled_from(DRAWN))))
-def test_a_validator_that_stops_a_problem_has_a_result_of_it_for_no_agent(stopped):
-    made = stop(MADE, stopped)
-    assert count_results(made, SEED, DRAWN) == count_results(without(MADE, stopped), SEED, DRAWN)
+def cap(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
+    """The race in which a cap on cost ended stopped problems on their way: every other pair of them was not run."""
+    rows = [row for row in made.evaluations if (row.validator, row.record.context.problem_id) in stopped]
+    attempts = tuple(
+        LoggedRecord(
+            validator=row.validator,
+            seq=row.seq,
+            content_sha256=row.content_sha256,
+            record=AttemptRecord(
+                attempt_id="a",
+                subject=row.record.subject,
+                context=row.record.context,
+                ended="faulted",
+                failure=SPENT,
+                is_closing=True,
+            ),
+        )
+        for row in rows[::2]
+    )
+    kept = tuple(row for row in made.evaluations if row not in rows[::2])
+    whole = {(row.validator, row.record.context.problem_id) for row in rows[::2]}
+    return replace(without(replace(made, evaluations=kept), set(stopped) - whole), attempts=attempts)
+
+
+@pytest.mark.parametrize("end", [stop, cap])
+@given(stopped=st.sets(st.tuples(st.sampled_from(VALS), st.sampled_from(DRAWN))))
+def test_what_a_cap_stops_is_a_result_of_no_agent_and_nobodys_zero(end, stopped):
+    made = end(MADE, stopped)
+    counted = count_results(made, SEED, DRAWN)
+    assert replace(counted, stopped=frozenset()) == count_results(without(MADE, stopped), SEED, DRAWN)
     record, other = settle(made), settle(without(MADE, stopped))
-    assert (record.state, record.void, record.standings) == (other.state, other.void, other.standings)
+    assert set(other.void) <= set(record.void) <= {problem_id for _, problem_id in stopped}
+    assert all(row.missing == row.faulted == 0 for row in record.standings)
     given = pairs_given(made)
     for validator in VALS:
         done = {problem_id for _, problem_id in given.get(validator, ())}

@@ -18,7 +18,6 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from harness.inference.gateway import ModelUsage
-from judge.budget import Spending
 from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE
 from neurons.health.metrics import Metrics
 from neurons.settings.settings import Settings
@@ -139,7 +138,7 @@ def well(metrics: Metrics, minute: int) -> None:
     metrics.results_compared.inc(minute)
     metrics.results_differing.inc(minute // 10)
     metrics.count_usage([ModelUsage(upstream="one", model="m", requests=minute, latency_ms=2_000 * minute)])
-    metrics.count_judging(Spending(verdicts=minute, requests=minute))
+    metrics.judge_verdicts.inc(minute)
     for _ in range(minute // STEP_MIN):
         metrics.append_seconds.observe(0.02)
 

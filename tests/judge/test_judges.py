@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from judge.budget import JudgeMeter, MeteredJudge, RaceSpending
 from judge.citations import check_citations
 from judge.client import OpenAIJudge, RetryPolicy, judge_messages
 from judge.panel import judge_body
 from judge.parse import RefusedReplyError, parse_reply
-from judge.render import JudgeReply, render
+from judge.render import render
 from judge.rubric import GATES, QUALITY_LEVELS_E4, prompt_text
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
@@ -121,41 +120,6 @@ def test_what_an_endpoint_refuses_is_left_out_and_remembered():
         for body in BODIES[:2]:
             judge.opine(render(body), RUBRIC)
     assert len(scripted.requests) == 5 and scripted.requests[-1]["max_completion_tokens"] == 4_072
-
-
-class PricedJudge(ScriptedJudge):
-    """A scripted judge whose replies cost tokens, the more the longer the trace."""
-
-    def opine(self, trace, rubric, refusals=()):
-        reply = super().opine(trace, rubric, refusals)
-        return JudgeReply(text=reply.text, prompt_tokens=len(trace.text) // 4, completion_tokens=100)
-
-
-@pytest.mark.parametrize("order", ["by agent", "by problem"])
-@pytest.mark.parametrize("tokens", [1, 125_000, 400_000, 10**9])
-def test_a_spent_budget_stops_whole_problems_and_never_some_agents(order, tokens):
-    problems, agents = [f"p{n}" for n in range(12)], range(6)
-    pairs = [(p, a) for a in agents for p in problems]
-    if order == "by problem":
-        pairs.sort()
-    spending = RaceSpending().planned(dict.fromkeys(problems, len(agents)))
-    meter = JudgeMeter()
-    judge = MeteredJudge(PricedJudge(), meter)
-    judged = set()
-    for _ in range(3):  # owed verdicts are tried again
-        for problem, agent in pairs:
-            after = spending.begun(problem, tokens)
-            if after is None or (problem, agent) in judged:
-                continue
-            assert isinstance(judge_body(BODIES[agent % 4], RUBRIC, [judge]), Verdict)
-            judged.add((problem, agent))
-            spending = after.charged(problem, meter.take()[0])
-    done = {problem for problem, _ in judged}
-    assert judged == {(p, a) for p in done for a in agents}
-    assert spending.spent.tokens <= tokens
-    assert bool(done) == (tokens > 120_000)  # six verdicts of the first estimate
-    if tokens == 10**9:
-        assert len(done) == 12
 
 
 # -- replies are read strictly, and every refusal says why

@@ -12,11 +12,11 @@ from arena.chain.keys import verify
 from arena.chain.opening import open_signer
 from arena.view.reading import view_trace
 from foundation.errors import ArenaError
-from judge.budget import Spending
 from judge.calibration.measurement import (
     Calibration,
     JudgedTrace,
     LabelledTrace,
+    Spending,
     check_calibration,
     judge_traces,
     measure,

@@ -18,6 +18,7 @@ from arena.evaluate import EpisodeCost, Evaluation, records_of
 from arena.policies import CONTROL_SHA256, DEMO
 from arena.policy import Policy, PromotionRules
 from arena.race.decider import qualifying_items
+from arena.race.forecast import Cost
 from arena.race.machine import RaceState
 from arena.records.body import encode_body
 from arena.records.model import Conditions, Subject
@@ -31,10 +32,12 @@ from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import CheckpointLoop
-from neurons.loops.node import JudgeBudgets, Node
+from neurons.loops.node import Node
+from neurons.loops.purse import Purse
 from neurons.race.clock import RaceClock
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.weights import WeightsLoop
+from neurons.settings.settings import Budget
 from neurons.worker.pool import WorkerPool
 from problems.synthesis import synthesize
 from tests.arena import log_stand
@@ -107,6 +110,8 @@ async def open_desk(server: EmbeddedServer, folder: Path) -> AsyncIterator[Desk]
 class Desk:
     """One validator's node, with the loops under test, and what surrounds it."""
 
+    budget = Budget()
+
     def __init__(
         self,
         store: PostgresStore,
@@ -151,7 +156,7 @@ class Desk:
             now_ms=self.time,
             metrics=Metrics(),
             log=LOG,
-            judge_budgets=JudgeBudgets(self.folder / "judge-budget", 0),
+            purse=Purse(self.store, self.budget, (Cost(micro_usd=1_000), Cost()), (Cost(), Cost()), self.time),
         )
         self.begin()
 

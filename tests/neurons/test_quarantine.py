@@ -11,15 +11,11 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import verify
-from arena.records.model import Context, Subject
-from arena.records.port import WorkItem
 from arena.records.verification import verify_store
 from foundation.codes import Owner
-from foundation.errors import ArenaError, Failure
-from judge.budget import Spending
+from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from neurons.health.status import NodeFile, assess
-from neurons.loops.node import JudgeBudgets
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop
@@ -40,7 +36,7 @@ async def scripted_pool(
     monkeypatch.setattr(pool_module, "_MODULE", ("-m", "tests.neurons.scripted_worker"))
     monkeypatch.setenv("SCRIPTED_WORKER", str(folder))
     settings = resolve({"state_dir": folder, "guest_dir": folder, "policy": "demo"}).settings
-    setups = tuple(worker_setup(settings, SMALL, (), None, slot) for slot in range(size))
+    setups = tuple(worker_setup(settings, SMALL, (), (), slot) for slot in range(size))
     pool = WorkerPool(setups, deadline_s)
     try:
         await pool.start()
@@ -146,30 +142,3 @@ async def test_a_race_goes_on_without_the_verdict_that_ends_its_workers_and_stat
     assert state.settlement is not None and state.settlement.state == "settled"
     defects = (await verify_store(desk.store, verify)).defects
     assert {defect.rule for defect in defects} == {"body"}  # the stand's bodies are of no real episode
-
-
-ITEMS = [
-    WorkItem(
-        item_id=f"{problem}/{agent}",
-        subject=Subject(agent_version_id=f"a{agent}", miner_hotkey="m", agent_sha256="0" * 64),
-        context=Context(stage="race", race_id="r/1", problem_id=problem),
-    )
-    for problem in ("p", "q", "s")
-    for agent in range(3)
-]
-BUDGET = 130_000  # six verdicts of the first estimate
-
-
-def test_a_problem_without_room_is_refused_for_every_agent_and_after_a_restart(tmp_path: Path):
-    budgets = JudgeBudgets(tmp_path, BUDGET)
-    budgets.plan("r/1", ITEMS)
-    assert [budgets.refusal("r/1", name) is None for name in ("p", "q", "s", "p")] == [True, True, False, True]
-    budgets.charge("r/1", "p", Spending(verdicts=1, prompt_tokens=90_000))
-    again = JudgeBudgets(tmp_path, BUDGET)
-    refused = again.refusal("r/1", "s")
-    assert refused is not None and refused.code == "U3022" and "90000 tokens" in refused.detail
-    assert again.refusal("r/1", "q") is None
-    assert JudgeBudgets(tmp_path, 10**6).refusal("r/1", "s") is None  # the operator gave more
-    next(tmp_path.glob("*.json")).write_text("{")  # what can't be read is no fresh budget
-    with pytest.raises(ArenaError, match="V2064"):
-        again.refusal("r/1", "q")

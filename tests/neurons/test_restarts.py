@@ -169,7 +169,7 @@ async def test_what_a_killed_worker_and_a_refused_one_were_answered_is_not_asked
     policy = replace(SMALL, inference=replace(SMALL.inference, attempts=1))
     with RefusingServer(WAYS["moderation"][0], words("bombs")) as server:
         upstreams = (Endpoint(name="model", base_url=server.base_url),)
-        pool = WorkerPool((worker_setup(settings, policy, upstreams, None, 0),), 60.0)
+        pool = WorkerPool((worker_setup(settings, policy, upstreams, (), 0),), 60.0)
         try:
             await pool.start()
             running = asyncio.create_task(pool.run(first))
