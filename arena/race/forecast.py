@@ -7,6 +7,7 @@ they are assumed, and said to be. Amounts are micro-USD.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 
 import msgspec
@@ -67,6 +68,11 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return self.inference.plus(self.judging).micro_usd
 
 
+def day_of(now_ms: int) -> str:
+    """The day of accounts: YYYY-MM-DD, UTC."""
+    return datetime.fromtimestamp(now_ms / 1_000, UTC).date().isoformat()
+
+
 def spent(rows: Iterable[UsageTotal], prices: Mapping[str, TokenPrice] = MappingProxyType({})) -> tuple[Cost, Cost]:
     """What agents' inference and what judging cost, by the ledger, or by `prices` of those upstreams."""
     sums = [Cost(), Cost()]
@@ -93,6 +99,11 @@ def episodes_of(rules: RaceRules, agents: int, validators: int) -> int:
     problem."""
     copies = min(rules.validators_per_problem, validators)
     return rules.problems * (1 - (-agents * copies // validators))
+
+
+def agents_of(rules: RaceRules, qualified: int) -> int:
+    """How many agents race where so many hotkeys have a qualified one, the top agent's among them."""
+    return min(qualified, rules.seats + 1) if rules.seats else qualified
 
 
 def past_episodes(

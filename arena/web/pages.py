@@ -52,9 +52,11 @@ from arena.api.rows import (
 from arena.api.rows import PairResult as Result
 from arena.bank.batch import Explain
 from arena.policy import Policy
+from arena.race.forecast import Cost, agents_of, forecast, spent
 from arena.race.settle import readable_policy
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord, envelope_of
+from arena.records.port import UsageTotal
 from arena.records.proof import Proof, TiledLogs
 from arena.view.reading import chain_fact, view_trace
 from arena.visibility.rule import may_see
@@ -81,6 +83,7 @@ from problems.score import Constraint
 
 ROWS, COLUMNS, LATEST, APPEARANCES, WINNERS = 40, 20, 10, 60, 24  # what is shown of long lists
 RACES_COMPARED = 8
+_LEDGER_MS = 10_000  # between two looks into it
 AGENTS_SHOWN, AGENTS_LISTED = 8, 200
 DAYS_SHOWN = 30
 RESULTS_EXPLAINED = 8  # of those that solved a problem, for what the rule accepts
@@ -104,6 +107,8 @@ class Pages:
         self.board, self.tail, self._explain = board, tail, explain
         self._results = Results(board)
         self._tiles = TiledLogs(board.store)
+        self._ledger: Sequence[UsageTotal] = ()  # as of `_read_ms`
+        self._read_ms = 0
         self._anchored: dict[str, int] = {}  # by validator: records before the newest checkpoint known to be anchored
 
     async def _told(self, race: RaceView | None) -> dict[str, list[Result]]:
@@ -135,6 +140,25 @@ class Pages:
             validators=rows,
             checkpoint=(newest, anchored),
         )
+
+    async def _cost(self, race: RaceView) -> dict[str, Any]:
+        """What a race cost this server's validator, by agent; before its settlement what it is likely to cost."""
+        if self._read_ms + _LEDGER_MS < self.board.now_ms():
+            self._ledger, self._read_ms = await self.board.store.usage_totals(), self.board.now_ms()
+        own, state = [row for row in self._ledger if row.race_id == race.race_id], race.state
+        if may_see("public", "score", race.moment).is_seen and own:
+            raced = {one.subject.agent_version_id for one in race.field}
+            costs = [(name, *spent(row for row in own if row.agent_version_id == name)) for name in sorted(raced)]
+            costs.append(("", *spent(row for row in own if row.agent_version_id not in raced)))  # control and witnesses
+            return dict(costs=costs, total=spent(own), forecast=None)
+        if state is None or state.settlement is not None or state.opened is None:
+            return dict(total=None, forecast=None)
+        rules = state.opened.policy.race
+        qualified = {row.miner_hotkey for row in agent_rows(self.board).values() if row.state == "qualified"}
+        agents = len(state.field.field) if state.field else agents_of(rules, len(qualified))
+        validators = len(state.field.validators) if state.field else 1
+        found = forecast(race.race_id, rules, agents, validators, self._ledger, (Cost(), Cost()))
+        return dict(total=None, forecast=found if found.races else None)
 
     async def rule(self) -> Policy | None:
         """The rules of the newest race, or None before the first."""
@@ -179,6 +203,7 @@ class Pages:
         pairs = await self._pairs([race])
         field = sorted(inputs.field, key=lambda one: -(one.qualifying_score_e4 or 0)) if inputs else []
         return made | dict(
+            **await self._cost(race),
             detail=detail,
             steps=read_steps(race, detail.race, self.board.now_ms()),
             sealed="" if access.is_seen else access.reason,

@@ -16,16 +16,20 @@ import typer
 
 from arena.bank.batch import Disclosure, check_release, read_batch
 from arena.race.evidence import UNIT, held_by_hotkey
+from arena.race.forecast import agents_of, day_of, spent
+from arena.race.forecast import forecast as predict
 from arena.records.model import SettlementRecord
 from foundation.codes import PEER_LACKS, TAIL_LACKS
 from foundation.errors import ArenaError
 from neurons.cli.options import StateDirOption, StoreFlags, ValidatorOption, command, logs_of, policy_named
-from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, show
+from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, show, table_text
 from neurons.race.sentences import names_of, top_sentence
 from problems.titles import encode_accepted
 
 if TYPE_CHECKING:
     from arena.race.admission import RaceRecords
+    from arena.race.machine import RaceState
+    from arena.records.port import UsageTotal
     from arena.store.postgres import PostgresStore
     from neurons.race.log import Settled
 
@@ -160,6 +164,78 @@ def show_race(
     show(shown, [*lines, *standing_lines(found, names)])
     if not is_kept:
         raise typer.Exit(EXIT_INTEGRITY)
+
+
+@command(app)
+def forecast(
+    state_dir: StateDirOption = None,
+    config: Annotated[Path | None, typer.Option("--config", help="The node's TOML file: prices, caps, folder.")] = None,
+    agents: Annotated[int | None, typer.Option(min=0, help="Agents in the field instead of those qualified.")] = None,
+    problems: Annotated[int | None, typer.Option(min=1, help="Problems instead of the policy's.")] = None,
+) -> None:
+    """Say what the coming or running race is likely to cost this validator: episodes x tokens x price.
+
+    arena race forecast --state-dir node
+
+    arena race forecast --config arena.toml --agents 20 --problems 90
+
+    Tokens of an episode are the mean of the last races in the ledger; before any they are assumed. Prices are those of
+    [[upstreams]] now, caps those of [budget]. At most is what it costs if every episode meets its policy's limits.
+    """
+    from neurons.health.status import dollars
+    from neurons.settings.endpoints import episode_costs, most_of_episode, prices_of
+    from neurons.settings.inputs import policy_of, unix_ms
+    from neurons.settings.settings import resolve
+
+    settings = resolve({"state_dir": state_dir}, config).settings
+    upstreams, judges = ([one for one in settings.upstreams if one.role == role] for role in ("agents", "judge"))
+    state, rows, qualified = StoreFlags(state_dir=settings.state_dir).run(_read_ledger)
+    policy = state.opened.policy if state and state.opened else policy_of(settings)
+    field = state.field if state and state.settlement is None else None
+    rules = msgspec.structs.replace(policy.race, problems=problems or policy.race.problems)
+    if agents is None:
+        agents = len(field.field) if field else agents_of(rules, qualified)
+    found = predict(
+        state.race_id if field and state else "the next race",
+        rules,
+        agents,
+        len(field.validators) if field else 1,
+        rows,
+        episode_costs(policy, upstreams, judges),
+        most_of_episode(policy, upstreams, judges),
+        prices_of(upstreams, judges),
+    )
+    amounts = (
+        ("agents", found.inference),
+        ("judges", found.judging),
+        ("together", found.inference.plus(found.judging)),
+    )
+    headings = ("tokens in", "tokens out", "USD")
+    cells = [
+        (name, f"{one.prompt_tokens:,}", f"{one.completion_tokens:,}", dollars(one.micro_usd)) for name, one in amounts
+    ]
+    basis = f"the mean of the last {found.races} races" if found.races else "assumed: no race has shown them yet"
+    lines = [
+        f"{found.race_id}: {rules.problems} problems x ({agents} agents + a control agent): {found.episodes} episodes",
+        table_text(("asked by", *headings), cells, right=headings),
+        f"at most {dollars(found.most_micro_usd)}, if every episode meets its policy's limits",
+        f"tokens of an episode: {basis}; prices: [[upstreams]]",
+    ]
+    today = sum(one.micro_usd or 0 for one in spent(row for row in rows if row.day == day_of(unix_ms())))
+    for usd, name, before in ((settings.budget.race_usd, "race", 0), (settings.budget.day_usd, "day", today)):
+        if usd and found.micro_usd is not None:
+            left = round(usd * 1e6) - before
+            fits = "enough" if found.micro_usd <= left else f"too little: about {left / found.micro_usd:.0%} can be run"
+            lines.append(f"cap of a {name} ${usd:,.2f}, {dollars(left)} left: {fits}")
+    show(found, lines)
+
+
+async def _read_ledger(store: PostgresStore) -> tuple[RaceState | None, list[UsageTotal], int]:
+    """The newest race, all accounts, and how many hotkeys have a qualified agent."""
+    from neurons.race.log import newest_race
+
+    qualified = {one.subject.miner_hotkey for one in await store.submissions(("qualified",))}
+    return await newest_race(store), await store.usage_totals(), len(qualified)
 
 
 @command(app)

@@ -247,29 +247,34 @@ async def serve(
 @command(app)
 def costs(
     store: StoreFlags,
-    by: Annotated[Literal["race", "agent", "model", "endpoint"], typer.Option(help="What a row is of.")] = "race",
+    by: Annotated[
+        Literal["race", "agent", "day", "model", "endpoint"], typer.Option(help="What a row is of.")
+    ] = "race",
 ) -> None:
     """Show what model endpoints were asked for and what it cost, faulted attempts included.
 
-    Tokens are the endpoints' own counts; prices stand with the tables `upstreams` of the settings file, and a
-    request without a price is counted apart, never as free. A request that no endpoint answered stands under "none".
+    Tokens are the endpoints' own counts, of agents' inference and, apart, of judges; prices stand with the tables
+    `upstreams` of the settings file, and a request without a price is counted apart, never as free. A request that no endpoint answered stands under "none".
     Episodes are attempts at an endpoint with a model: one that used two models counts in both.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for one in store.run(lambda log: log.usage_totals()):
-        group = {"race": one.race_id or one.stage, "agent": one.agent_version_id, "model": one.model}
-        row = rows.setdefault(named := group.get(by, one.upstream or "none"), {"group": named})
+        group = {"race": one.race_id or one.stage, "agent": one.agent_version_id, "day": one.day, "model": one.model}
+        named, asked_by = group.get(by, one.upstream or "none"), "judges" if one.is_judging else "agents"
+        row = rows.setdefault((named, asked_by), {"group": named, "asked_by": asked_by})
         unpriced = one.requests if one.cost_micro_usd is None else 0
         sums = {**msgspec.structs.asdict(one), "cost_micro_usd": one.cost_micro_usd or 0, "unpriced": unpriced}
         for name in (*_COUNTS, "attempts", "probes", "latency_ms", "cost_micro_usd", "unpriced"):
             row[name] = row.get(name, 0) + sums[name]
     headings, cells = ("episodes", "requests", "tokens in", "tokens out", "s each", "USD", "no price"), []
-    for row in rows.values():
+    for _, row in sorted(rows.items()):
         seconds = row["latency_ms"] / 1_000 / max(1, row["requests"])
         dollars = "?" if row["unpriced"] == row["requests"] else f"{row['cost_micro_usd'] / _MICRO:,.4f}"
         counts = (f"{row[name]:,}" for name in _COUNTS)
-        cells.append((row["group"][:_GROUP_CHARS], *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}"))
-    table = table_text((by, *headings), cells, right=headings)
+        cells.append(
+            (row["group"][:_GROUP_CHARS], row["asked_by"], *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}")
+        )
+    table = table_text((by, "asked by", *headings), cells, right=headings)
     show(list(rows.values()), [table if rows else "no model was asked for anything yet"])
 
 

@@ -160,8 +160,9 @@ def status(
 ) -> None:
     """Show how the validator of a state folder is doing, whether or not it runs.
 
-    One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
-    them what needs a person, each with its fix, and what mends itself. Exit code 1 when something needs a person.
+    One line per thing: node, rules, chain, log, race with its next deadline, work, weights, what models cost, peers,
+    bank, disk. Below them what needs a person, each with its fix, and what mends itself. Exit code 1 when something
+    needs a person.
     """
     from neurons.health.status import page
     from neurons.node.reporting import look, read_store
@@ -176,7 +177,7 @@ def status(
         raise typer.BadParameter(f"this user can't read {folder}; ask as its owner or as root")
     facts = failure = None
     try:
-        facts = StoreFlags(state_dir=folder).run(lambda store: read_store(store, now_ms))
+        facts = StoreFlags(state_dir=folder).run(lambda store: read_store(store, now_ms, with_money=True))
     except ArenaError as error:  # a store that can't be read is part of the status
         failure = error.failure
     found = look(folder, facts, now_ms, failure)

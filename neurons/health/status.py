@@ -18,10 +18,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from arena.race.forecast import Cost
 from arena.records.model import StoredCheckpoint
 from arena.records.port import StoreSize, WeightsResult
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import (
+    CAP_REACHED,
     CHAIN_STANDS,
     FILE_UNUSABLE,
     FILES_LACKING,
@@ -127,6 +129,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     not_ours: Failure | None = None  # why the race that ended last has another settlement than this node's, or none
     missed: Failure | None = None  # the same of the first race in a row for which this node only was not ready in time
     release: OperatorFacts | None = None  # None: this node takes nobody's files
+    race_usd: float = 0.0  # caps on what models may cost; 0: none
+    day_usd: float = 0.0
+    capped: Failure | None = None  # the cap that stopped work of this race or of qualifying last
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +209,13 @@ class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     open_items: int = 0
 
 
+class Money(msgspec.Struct, frozen=True, kw_only=True):
+    """What models cost by the ledger: inference and judging, today (UTC) and in the current race."""
+
+    today: tuple[Cost, Cost]
+    race: tuple[Cost, Cost]
+
+
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the store says: how many records it has, the newest checkpoint and the newest one anchored on chain, and
     the latest tries to set weights, newest first."""
@@ -216,6 +228,7 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     open_qualifying: int = 0
     weights: tuple[WeightsResult, ...] = ()
     size: StoreSize | None = None
+    money: Money | None = None  # None: not asked for
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -333,6 +346,8 @@ def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
         yield _point(beat.not_ours.code, beat.not_ours.detail)
     if beat.missed is not None:
         yield _point(beat.missed.code, beat.missed.detail, is_urgent=False)
+    if beat.capped is not None:
+        yield _point(CAP_REACHED, f"{beat.capped.detail}; what it stopped counts for nobody", is_urgent=False)
     for about in beat.unjudged:
         yield _point(JOB_QUARANTINED, about, is_urgent=False)
     if others := skewed(beat):  # urgent when it is most of them, since then it is us
@@ -406,6 +421,7 @@ def page(status: Status) -> str:
         work = f"{race.open_items if race else 0} of the race open, {store.open_qualifying} of qualifying open"
         work += f", {beat.owed_verdicts} verdicts owed" if beat else ""
         rows += [("log", _log(store, now_ms)), ("race", text), ("work", work), ("weights", _weights(store, beat))]
+        rows += [("money", _money(store, beat))] if store.money else []
     if beat is not None:
         peers = f"{len(beat.peers)} heard, {len(skewed(beat))} under other rules"
         bank = (
@@ -437,6 +453,22 @@ def duration(milliseconds: int) -> str:
     parts = [(seconds // 86_400, "d"), (seconds // 3_600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     first = next((place for place, (count, _) in enumerate(parts) if count), 3)
     return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count) or "0 s"
+
+
+def dollars(micro_usd: int | None) -> str:
+    """`$0.0123`, or that a price is not known."""
+    return "$? (no price)" if micro_usd is None else f"${micro_usd / 1_000_000:,.4f}"
+
+
+def _money(store: StoreFacts, beat: Heartbeat | None) -> str:
+    assert store.money is not None
+    parts = [("today", store.money.today, beat.day_usd if beat else 0)]
+    parts += [(store.race.race_id, store.money.race, beat.race_usd if beat else 0)] if store.race else []
+    return "; ".join(
+        f"{name} {dollars(inference.plus(judging).micro_usd)}{f' of ${cap:,.2f}' if cap else ''}"
+        f" (judges {dollars(judging.micro_usd)})"
+        for name, (inference, judging), cap in parts
+    )
 
 
 def _life(status: Status) -> str:

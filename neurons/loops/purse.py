@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
 
-from arena.race.forecast import KNOWN_FROM, Cost, episodes_in, past_episodes, spent
+from arena.race.forecast import KNOWN_FROM, Cost, day_of, episodes_in, past_episodes, spent
 from arena.race.scores import LoggedRecord
 from arena.records.model import AttemptRecord, Context, EvaluationRecord
 from arena.records.port import WorkItem
@@ -119,7 +118,7 @@ class Purse:
         self._running -= 1
         rows = tuple(usage)
         judged = [row.prompt_tokens + row.completion_tokens for row in rows if row.upstream.startswith(JUDGED_AT)]
-        for name in {context.race_id, self._today()} & self._spent.keys():
+        for name in {context.race_id, day_of(self._now_ms())} & self._spent.keys():
             self._spent[name][0] += sum(row.cost_micro_usd or 0 for row in rows)
             self._spent[name][1] += sum(judged)
         if (plan := self._plans.get(context.race_id)) is not None:
@@ -130,11 +129,8 @@ class Purse:
         """Until the next day, when its cap has room again."""
         return DAY_MS - self._now_ms() % DAY_MS
 
-    def _today(self) -> str:
-        return datetime.fromtimestamp(self._now_ms() / 1_000, UTC).date().isoformat()
-
     async def _caps(self, race_id: str) -> list[_Cap]:
-        found, day, budget = list[_Cap](), self._today(), self.budget
+        found, day, budget = list[_Cap](), day_of(self._now_ms()), self.budget
         for name, usd, tokens in ((day, budget.day_usd, 0), (race_id, budget.race_usd, budget.judge_race_tokens)):
             if not name or not (usd or tokens):
                 continue

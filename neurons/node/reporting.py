@@ -23,6 +23,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from arena.bank.stock import HORIZON_RACES
 from arena.chain.port import is_local
 from arena.race.agreement import is_sole
+from arena.race.forecast import day_of, spent
 from arena.race.machine import RaceState
 from arena.race.schedule import coming_closes_ms, timeline
 from arena.records.model import Stage
@@ -31,6 +32,7 @@ from foundation.errors import ArenaError, Failure
 from neurons.health.status import (
     Deadline,
     Heartbeat,
+    Money,
     NodeFile,
     PeerSeen,
     RaceFacts,
@@ -129,6 +131,9 @@ class HeartbeatLoop:
                 for row in log.quarantined(hotkey)
             ),
             release=node.operator_files.facts if node.operator_files else None,
+            race_usd=node.purse.budget.race_usd,
+            day_usd=node.purse.budget.day_usd,
+            capped=node.purse.refusal,
         )
         self._show(made, facts)
         try:
@@ -187,8 +192,12 @@ _MOMENTS = {
 }
 
 
-async def read_store(store: PostgresStore, now_ms: int) -> StoreFacts:
-    """What the store says of its hotkey. Raises ArenaError V2021 when it goes away, V2023 for another schema."""
+async def read_store(store: PostgresStore, now_ms: int, *, with_money: bool = False) -> StoreFacts:
+    """What the store says of its hotkey. Raises ArenaError V2021 when it goes away, V2023 for another schema.
+
+    `with_money` reads the whole ledger.
+    """
+    rows = await store.usage_totals() if with_money else []
     head = await store.head()
     found = await store.checkpoints(after_size=max(0, head.seq - _RECENT))
     if not any(checkpoint.anchor_block for checkpoint in found):
@@ -210,6 +219,12 @@ async def read_store(store: PostgresStore, now_ms: int) -> StoreFacts:
         open_qualifying=await store.open_items(QUALIFYING, "qualifying"),
         weights=tuple(await store.weights_results(WEIGHTS_SHOWN)),
         size=await store.size(),
+        money=Money(
+            today=spent(row for row in rows if row.day == day_of(now_ms)),
+            race=spent(row for row in rows if state is not None and row.race_id == state.race_id),
+        )
+        if with_money
+        else None,
     )
 
 

@@ -90,16 +90,17 @@ def episode_costs(
     """What an episode of so many tokens (in, out) costs at the dearest of its endpoints, and its verdict by all models
     of the panel."""
 
-    def at(one: Endpoint | None, read: int, wrote: int) -> Cost:
-        price = one.price if one else TokenPrice(prompt_micro_usd=0, completion_micro_usd=0)
-        micro_usd = price.cost_micro_usd(read, wrote) if price else None
+    def dearest(model: str, endpoints: Sequence[Endpoint], read: int, wrote: int) -> Cost:
+        own = endpoints_of(model, endpoints)
+        costs = [one.price.cost_micro_usd(read, wrote) if one.price else None for one in own]
+        costs = costs or [0 if model.startswith(SCRIPTED_PREFIX) else None]
+        micro_usd = None if None in costs else max(cost or 0 for cost in costs)
         return Cost(prompt_tokens=read, completion_tokens=wrote, micro_usd=micro_usd)
 
-    asked = [one for model in policy.inference.models for one in endpoints_of(model, upstreams)]
-    panel = [next(iter(endpoints_of(model, judges)), None) for model in policy.rubric.models]
-    costs = [at(one, *tokens) for one in asked] or [at(None, *tokens)]
-    dearest = max(costs, key=lambda one: math.inf if one.micro_usd is None else one.micro_usd)
-    return dearest, functools.reduce(Cost.plus, (at(one, *verdict_tokens) for one in panel), Cost())
+    asked = [dearest(model, upstreams, *tokens) for model in policy.inference.models]
+    panel = [dearest(model, judges, *verdict_tokens) for model in policy.rubric.models]
+    most = max(asked, key=lambda one: math.inf if one.micro_usd is None else one.micro_usd)
+    return most, functools.reduce(Cost.plus, panel, Cost())
 
 
 def endpoints_of(model: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
