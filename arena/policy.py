@@ -155,6 +155,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     weights: WeightRules = WeightRules()
     embargo: EmbargoRules = EmbargoRules()
     guest: GuestRules = GuestRules()
+    traces_licence: str = ""  # terms under which anybody may use published traces: an SPDX id, or text; "": not stated
 
     @cached_property
     def stated(self) -> bytes:

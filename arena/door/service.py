@@ -421,6 +421,7 @@ class DoorState(msgspec.Struct, frozen=True, kw_only=True):
     netuid: int
     policy: str
     policy_sha256: str
+    traces_licence: str = ""  # as the policy states it
     pause: PauseState
     reads_port: int = 0
 
@@ -454,6 +455,7 @@ class Door:
             netuid=self.netuid,
             policy=self.desk.policy.name,
             policy_sha256=self.desk.policy.policy_sha256,
+            traces_licence=self.desk.policy.traces_licence,
             pause=await read_pause(self.desk.store),
             reads_port=self._reads_port,
         )

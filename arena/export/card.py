@@ -6,7 +6,9 @@ out as loudly as what is in. Each of its code blocks runs as it stands, in the f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -16,6 +18,7 @@ from arena.export.model import Format, Manifest
 from problems.model import POOLS
 
 CARD = "README.md"
+EMPTY: Mapping[str, str] = MappingProxyType({})
 _AGENTS_SHOWN = 50
 _MARKS = "\\`*_[]<>|#"  # what would end a cell of foreign text, or begin something in it
 _MIXED = "mixed"  # the split of a view that does not part pools, where more than `train` was asked for
@@ -32,8 +35,7 @@ class Split(msgspec.Struct, frozen=True):
 
 _FRONT = """---
 pretty_name: {name}
-license: other
-license_name: see-the-card
+{licence}
 language:
 - en
 task_categories:
@@ -49,14 +51,16 @@ size_categories:
 """
 
 
-def front_matter(name: str, rows: int, splits: Sequence[Split]) -> str:
-    """The front matter of a dataset card as hubs read it; columns and their types are read from the files."""
+def front_matter(name: str, rows: int, splits: Sequence[Split], licence: str = "") -> str:
+    """The front matter of a dataset card as hubs read it; columns and their types are read from the files. `licence`:
+    an SPDX id."""
     more = []
     if splits:
         more += ["configs:", "- config_name: default", "  data_files:"]
         more += [line for one in splits for line in (f"  - split: {one.name}", f"    path: {one.glob}")]
     size = next((size for limit, size in _SIZES if rows < limit), "n>1M")
-    return _FRONT.format(name=name, size=size, more="".join(f"{line}\n" for line in more))
+    licence = f"license: {licence.lower()}" if licence else "license: other\nlicense_name: see-the-card"
+    return _FRONT.format(name=name, size=size, licence=licence, more="".join(f"{line}\n" for line in more))
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -64,6 +68,11 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(name.removeprefix('>') for name in head)} |"]
     lines.append("|" + "".join("--:|" if name.startswith(">") else "---|" for name in head))
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def escape_cell(text: str) -> str:
+    """Foreign text in one line, as Markdown that says nothing else."""
+    return "".join(f"\\{sign}" if sign in _MARKS else sign for sign in text if sign.isprintable())
 
 
 _ABOUT = """# Agent arena trajectories
@@ -223,27 +232,48 @@ arena records verify --export .
 
 _LICENCE = """## Licence
 
+{terms}
+
 Queries and product data come from ShoppingBench (Apache-2.0) where the production catalogue was used. What models wrote
 is subject to the terms of the models named in `models`. An agent's source is its author's: the rules of the race
-publish it and grant no licence. Whoever publishes this dataset states its licence here.
+publish it and grant no licence.
 """
+_SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
 
-def render_card(manifest: Manifest, agents: Sequence[AgentRow] = ()) -> str:
-    """The card, Markdown with front matter."""
+def render_card(manifest: Manifest, agents: Sequence[AgentRow] = (), licences: Mapping[str, str] = EMPTY) -> str:
+    """The card, Markdown with front matter. `licences`: what policies say of the use of traces, by hash."""
     splits = _splits(manifest)
+    terms = {name: licences.get(name, "") for name in manifest.policies}
+    (only, *others) = sorted(set(terms.values())) or [""]
     withheld = [(reason, str(count), WITHHELD.get(reason, "")) for reason, count in sorted(manifest.withheld.items())]
     left_out = _LEFT_OUT.format(
         table=markdown_table(("reason", "records", "why"), withheld) if withheld else "Nothing.",
         quarantined=", ".join(map(str, manifest.quarantined[:50])) or "none",
     )
     parts = [
-        front_matter("Agent arena trajectories", manifest.trajectories, splits),
+        front_matter(
+            "Agent arena trajectories",
+            manifest.trajectories,
+            splits,
+            only if not others and _SPDX.fullmatch(only) else "",
+        ),
         _about(manifest, splits),
         _agents(agents),
         left_out,
     ]
-    return "\n".join([*parts, *_reading(manifest, splits), _VERIFYING, _LICENCE])
+    return "\n".join([*parts, *_reading(manifest, splits), _VERIFYING, _LICENCE.format(terms=_terms(terms))])
+
+
+def _terms(terms: Mapping[str, str]) -> str:
+    """A sentence for each policy of what it lets be done with traces; miners saw it before they submitted."""
+    stated = [
+        f"Traces under policy `{name[:12]}` may be used under: {escape_cell(said)}."
+        if said
+        else f"Policy `{name[:12]}` states no terms for the use of its traces: ask the operator of the subnet."
+        for name, said in sorted(terms.items())
+    ]
+    return "\n".join(stated) or "No trace is here."
 
 
 def _splits(manifest: Manifest) -> list[Split]:
@@ -281,7 +311,7 @@ def _agents(agents: Sequence[AgentRow]) -> str:
     shown = sorted(agents, key=lambda row: (-row.trajectories, row.agent_version_id))[:_AGENTS_SHOWN]
     rows = [
         (
-            "".join(f"\\{sign}" if sign in _MARKS else sign for sign in row.name or "unknown" if sign.isprintable()),
+            escape_cell(row.name or "unknown"),
             f"`{row.agent_version_id[:12]}`",
             f"`{row.miner_hotkey}`" if row.miner_hotkey else "none: a control",
             str(row.trajectories),

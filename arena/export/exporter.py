@@ -323,7 +323,8 @@ def complete(
         files=tuple(sorted(files, key=lambda file: file.path)),
         software=software,
     )
-    card = write_named(folder, CARD, render_card(manifest, agents).encode(), 0)
+    licences = {name: policy.traces_licence for name, policy in writing.policies.items()}
+    card = write_named(folder, CARD, render_card(manifest, agents, licences).encode(), 0)
     return msgspec.structs.replace(manifest, files=(*manifest.files, card))
 
 

@@ -254,8 +254,9 @@ def costs(
     """Show what model endpoints were asked for and what it cost, faulted attempts included.
 
     Tokens are the endpoints' own counts, of agents' inference and, apart, of judges; prices stand with the tables
-    `upstreams` of the settings file, and a request without a price is counted apart, never as free. A request that no endpoint answered stands under "none".
-    Episodes are attempts at an endpoint with a model: one that used two models counts in both.
+    `upstreams` of the settings file, and a request without a price is counted apart, never as free. A request that no
+    endpoint answered stands under "none". Episodes are attempts at an endpoint with a model: one that used two models
+    counts in both.
     """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for one in store.run(lambda log: log.usage_totals()):

@@ -397,6 +397,8 @@ def _plan_lines(
     if rules.name not in {door.state.policy for door in doors if door.state}:
         named = ", ".join({door.state.policy: "" for door in doors if door.state})
         yield f"  note: they race by the rules of {named}, and this was checked by those of {rules.name} (--policy)"
+    for said in sorted({door.state.traces_licence for door in doors if door.state}):
+        yield f"  traces: {f'published under {printable(said)}' if said else 'published; no terms of use are stated'}"
     yield f"  cost: one commitment (a fee on a real network), the next in {rules.cooldown.accepted_blocks} blocks"
 
 
