@@ -267,15 +267,14 @@ def costs(
         sums = {**msgspec.structs.asdict(one), "cost_micro_usd": one.cost_micro_usd or 0, "unpriced": unpriced}
         for name in (*_COUNTS, "attempts", "probes", "latency_ms", "cost_micro_usd", "unpriced"):
             row[name] = row.get(name, 0) + sums[name]
-    headings, cells = ("episodes", "requests", "tokens in", "tokens out", "s each", "USD", "no price"), []
+    headings, cells = ("episodes", "requests", "tokens in", "out", "s each", "USD", "no price"), []
     for _, row in sorted(rows.items()):
         seconds = row["latency_ms"] / 1_000 / max(1, row["requests"])
         dollars = "?" if row["unpriced"] == row["requests"] else f"{row['cost_micro_usd'] / _MICRO:,.4f}"
         counts = (f"{row[name]:,}" for name in _COUNTS)
-        cells.append(
-            (row["group"][:_GROUP_CHARS], row["asked_by"], *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}")
-        )
-    table = table_text((by, "asked by", *headings), cells, right=headings)
+        name = "  judges" if row["asked_by"] == "judges" else row["group"][:_GROUP_CHARS]
+        cells.append((name, *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}"))
+    table = table_text((by, *headings), cells, right=headings)
     show(list(rows.values()), [table if rows else "no model was asked for anything yet"])
 
 

@@ -42,7 +42,8 @@ class Meter:
         self._lock = threading.Lock()
 
     def __call__(self, request: dict[str, Any]) -> tuple[int, bytes]:
-        said = {"gates": dict.fromkeys(GATES, False), "quality": 0.1, "citations": [], "explanation": "no"}
+        held = dict.fromkeys(GATES, False) | {GATES[0]: True}
+        said = {"gates": held, "quality": 0.3, "citations": [], "explanation": "no"}
         message = {"role": "assistant", "content": json.dumps(said)}
         is_judge = request["model"] == "scripted-judge"
         choices = [{"index": 0, "finish_reason": "stop", "message": message}]
