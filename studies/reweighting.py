@@ -22,7 +22,7 @@ import typer
 
 from arena.chain.keys import verify
 from arena.export.agents import stated_supplement
-from arena.race.scores import AgentScore, ProblemScore, agentic_share_e4, rank, success_e4
+from arena.race.scores import AgentScore, ProblemScore, rank, share_e4
 from arena.records.model import Candidate, Subject
 from judge.rubric import coefficient_e4
 from training.corpus.exports import export_shards, open_export
@@ -96,8 +96,8 @@ def _run(scores: Scores, problems: Sequence[str], lambda_e4: int, rules: FieldRu
         races.append(
             _RaceEnd(
                 held[winner],
-                sum(map(agentic_share_e4, field)) // len(field),
-                sum(map(success_e4, field)) // len(field),
+                sum(share_e4(agent, "is_agentic") for agent in field) // len(field),
+                sum(share_e4(agent, "is_success") for agent in field) // len(field),
             )
         )
         for miner in range(rules.miners):

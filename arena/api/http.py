@@ -68,25 +68,18 @@ class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     line: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class CursorError(ArenaError):
-    """V2082: the cursor lies behind the log's end."""
+class PlaceError(ArenaError):
+    """A failure at some place: `head` is where the log ends, of a cursor behind that; `line` the line of an agent file
+    that breaks a rule, 0 for the file as a whole."""
 
-    def __init__(self, after: int, head: int) -> None:
-        super().__init__("V2082", f"the log ends at record {head}, before {after}")
-        self.head = head
-
-
-class AgentFileError(ArenaError):
-    """The agent file breaks a rule; `line` is where, 0 for the file as a whole."""
-
-    def __init__(self, code: str, detail: str, line: int) -> None:
+    def __init__(self, code: str, detail: str, *, head: int | msgspec.UnsetType = msgspec.UNSET, line: int = 0) -> None:
         super().__init__(code, detail)
-        self.line = line
+        self.head, self.line = head, line
 
 
 def status_of(error: ArenaError) -> int:
     """The status that goes with a failure: of what a client sent 4xx; 503 where it passes by itself."""
-    if isinstance(error, CursorError):
+    if isinstance(error, PlaceError) and error.head is not msgspec.UNSET:
         return 416
     return _STATUS.get(error.failure.code, 503 if error.entry.is_retryable else 500)
 
@@ -99,8 +92,8 @@ def refused(error: ArenaError, status: int) -> ErrorAnswer:
         whose_fault="client" if status < 500 else error.owner.value,
         what_it_costs="this request alone" if error.failure.code == HOST_FAILED else error.entry.cost,
         what_to_do=error.entry.remedy,
-        head=error.head if isinstance(error, CursorError) else msgspec.UNSET,
-        line=error.line or msgspec.UNSET if isinstance(error, AgentFileError) else msgspec.UNSET,
+        head=error.head if isinstance(error, PlaceError) else msgspec.UNSET,
+        line=error.line or msgspec.UNSET if isinstance(error, PlaceError) else msgspec.UNSET,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from arena.api.board import Board
-from arena.api.http import CursorError, deliver, deliver_json, described_text, json_response, require_known
+from arena.api.http import PlaceError, deliver, deliver_json, described_text, json_response, require_known
 from arena.api.rows import (
     PageStart,
     PairResult,
@@ -51,6 +51,7 @@ from arena.export.model import Request as ExportRequest
 from arena.records.body import decode_content
 from arena.records.log import note_sha256
 from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord, VerdictRecord
+from arena.records.verification import batches_of
 from arena.store.postgres import PostgresStore
 from arena.view.reading import AXES
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
@@ -62,15 +63,6 @@ from problems.model import OutcomeScore, Pool
 PAGE_ROWS = 16  # records of one page: with their bodies some hundred kilobytes
 POLL_S = 1.0
 HEARTBEAT_S = 15.0
-
-
-class _Releases:
-    """The releases of one log up to some record."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, ReleaseRecord] = {}
-        self.to_seq = 0
-        self.lock = asyncio.Lock()
 
 
 class Tail:
@@ -90,7 +82,9 @@ class Tail:
         self._poll_s = poll_s
         self._heartbeat_s = heartbeat_s
         self.now_ms = now_ms
-        self._releases: dict[str, _Releases] = {}  # by log
+        self._releases = defaultdict[str, dict[str, ReleaseRecord]](dict)  # by log and race
+        self._read_to = Counter[str]()  # by log: the record up to which its releases were read
+        self._reading = asyncio.Lock()
         self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
 
     async def heads(self) -> dict[str, Head]:
@@ -153,11 +147,7 @@ class Tail:
     ) -> list[Assembled]:
         """The next rows, made beside the event loop."""
         found = self.store.records(validator, after_seq=after, race_id=race_id, page=count)
-        records: list[SignedRecord] = []
-        async for record in found:
-            records.append(record)
-            if len(records) == count:
-                break
+        records: list[SignedRecord] = await anext(batches_of(found, count), [])
         if not records:
             return []
         asked = ExportRequest(validator=validator, pools=pools)
@@ -171,13 +161,13 @@ class Tail:
 
     async def releases(self, validator: str) -> Mapping[str, ReleaseRecord]:
         """By race: what the log has released. Of two releases of one race the first counts."""
-        known, end = self._releases.setdefault(validator, _Releases()), await self.store.head(validator)
-        async with known.lock:
-            if known.to_seq < end.seq:
-                async for _, release in releases_in(self.store, validator, after_seq=known.to_seq):
-                    known.found.setdefault(release.race_id, release)
-                known.to_seq = end.seq
-            return known.found
+        known, end = self._releases[validator], await self.store.head(validator)
+        async with self._reading:
+            if self._read_to[validator] < end.seq:
+                async for _, release in releases_in(self.store, validator, after_seq=self._read_to[validator]):
+                    known.setdefault(release.race_id, release)
+                self._read_to[validator] = end.seq
+            return known
 
 
 DEFAULT_POOLS: list[Pool] = ["train"]
@@ -220,7 +210,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
         name = await tail.require_log(validator)
         head = await tail.store.head(name)
         if after > head.seq:
-            raise CursorError(after, head.seq)
+            raise PlaceError("V2082", f"the log ends at record {head.seq}, before {after}", head=head.seq)
         pools = tuple(dict.fromkeys(pool))
         rows = tail.rows(name, pools, after=after, limit=limit, is_following=follow)
         return RowStream(rows, places, request.client.host if request.client else "")

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Protocol
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI, Path, Request
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from arena.api.board import Board, RaceView
-from arena.api.http import AgentFileError, add_refusals, discard_body, json_response, make_app, read_body
+from arena.api.http import PlaceError, add_refusals, discard_body, json_response, make_app, read_body
 from arena.api.rows import AgentRace, RaceRow, agent_races, race_row
 from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
@@ -205,7 +205,7 @@ class Desk:
         """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in; where
         it stands.
 
-        Raises AgentFileError (A1001 to A1004), CooldownError, ArenaError A1007 to A1012, V2200, V2021, U3030.
+        Raises PlaceError (A1001 to A1004), CooldownError, ArenaError A1007 to A1012, V2200, V2021, U3030.
         """
         if (pause := _pause_of(known.event)).is_paused:
             raise ArenaError("V2200", pause.reason)
@@ -251,7 +251,7 @@ class Desk:
     async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
         found = await self._parser.first_finding(form.source)
         if found is not None:
-            raise AgentFileError(RULES[found.rule].code, f"{found.rule}: {found.detail}", found.line)
+            raise PlaceError(RULES[found.rule].code, f"{found.rule}: {found.detail}", line=found.line)
         source = form.source.decode()
         return SignedSubmission(
             name=form.agent_name,
@@ -426,18 +426,6 @@ class DoorState(msgspec.Struct, frozen=True, kw_only=True):
     reads_port: int = 0
 
 
-class RequestCheck(Protocol):
-    """Whose a signed request is, by one way of signing."""
-
-    def claimed(self, headers: Mapping[str, str]) -> str | None:
-        """Who it says it is from, unchecked."""
-        ...
-
-    def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:
-        """The hotkey that signed it, and a number that no other request of it has. Raises ArenaError V2110."""
-        ...
-
-
 class Door:
     """One validator's door: its ports and the shares of its callers."""
 
@@ -460,7 +448,7 @@ class Door:
             reads_port=self._reads_port,
         )
 
-    async def caller(self, request: Request, *, check: RequestCheck | None = None) -> tuple[str, bytes, HotkeyState]:
+    async def caller(self, request: Request, *, check: HttpCheck | None = None) -> tuple[str, bytes, HotkeyState]:
         """The hotkey that signed a request, the body, and what is known of the hotkey, in one round trip with the
         nonce. `check`: by which way of signing; None: `btauth/1`.
 

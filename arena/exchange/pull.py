@@ -393,7 +393,7 @@ class SourceRelay:
         wanted = {c.sha256: c for c in commitments if SHA256.fullmatch(c.sha256) and not await self._is_here(c)}
         self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
         due = [c for c in wanted.values() if self._asked.get(c.sha256, NextTry()).not_before_ms <= now_ms]
-        complaints, delivered = dict[str, Complaint](), list[str]()  # complaints by peer
+        complaints, delivered = list[Complaint](), list[str]()
 
         async def bring(number: int, commitment: Commitment) -> None:
             turned = number % max(1, len(peers))  # so that no peer is always the first
@@ -407,7 +407,7 @@ class SourceRelay:
 
         self._turns += 1
         await asyncio.gather(*(bring(number, each) for number, each in enumerate(due, self._turns)))
-        return delivered, list(complaints.values())
+        return delivered, list({each.peer: each for each in complaints}.values())
 
     async def _is_here(self, commitment: Commitment) -> bool:
         if commitment.sha256 not in self._here:
@@ -416,23 +416,21 @@ class SourceRelay:
         return commitment.sha256 in self._here
 
     async def _fetch_one(
-        self, commitment: Commitment, order: Sequence[Peer], complaints: dict[str, Complaint]
+        self, commitment: Commitment, order: Sequence[Peer], complaints: list[Complaint]
     ) -> SignedSubmission | None:
         """The submission from the first of these peers that has it; one that a complaint is about is not asked."""
         question = SubmissionQuestion(hotkey=commitment.hotkey, sha256=commitment.sha256)
         async with self._places:
             for peer in order:
-                if peer.hotkey in complaints:
+                if any(each.peer == peer.hotkey for each in complaints):
                     continue
-                try:
+                with _blaming(peer, complaints):
                     found = await self._peers.ask(peer, question)
                     if found is not None:
                         require_committed(
                             found, commitment, self._verify, is_commitment_enough=self._is_commitment_enough
                         )
                         return found
-                except ArenaError as error:
-                    complaints.setdefault(peer.hotkey, Complaint(peer=peer.hotkey, failure=error.failure))
         return None
 
 

@@ -257,7 +257,7 @@ class _Rows:
                 if len(lines) == PAGE:
                     writing.take(self._assembled(lines, scrubbed, selection, writing.policies))
                     lines = []
-                    self._tell(self._check.records + writing.walk.seq - log.start.after_seq)
+                    self._tell(self._check.counts["records"] + writing.walk.seq - log.start.after_seq)
             writing.take(self._assembled(lines, scrubbed, selection, writing.policies))
         cursor = self._next_cursor(writing.finish())
         tally = writing.tally

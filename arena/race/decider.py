@@ -308,10 +308,7 @@ def qualifying_items(
         Context(stage="qualifying", race_id="", problem_id=one, suite=suite, variant_seed=variant_seed)
         for one in problem_ids
     )
-    return tuple(
-        WorkItem(item_id=item_id(context, subject.agent_version_id, rules), subject=subject, context=context)
-        for context in contexts
-    )
+    return tuple(_item(subject, context, rules) for context in contexts)
 
 
 def race_items(state: RaceState, validator: str) -> tuple[WorkItem, ...]:
@@ -396,8 +393,8 @@ def _contexts(state: RaceState) -> Iterator[Context]:
         )
 
 
-def _item(subject: Subject, context: Context) -> WorkItem:
-    return WorkItem(item_id=item_id(context, subject.agent_version_id), subject=subject, context=context)
+def _item(subject: Subject, context: Context, policy_sha256: str = "") -> WorkItem:
+    return WorkItem(item_id=item_id(context, subject.agent_version_id, policy_sha256), subject=subject, context=context)
 
 
 # No agent can bring these about: nothing at all answers, or this node lost the lease. U3007 is none of them: the agent

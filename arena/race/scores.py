@@ -9,7 +9,7 @@ published as faulted or missing. Race score: mean over the non-void problems, un
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median_low
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
@@ -116,7 +116,6 @@ class FieldScores(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[AgentScore, ...]
     control: AgentScore
     void: tuple[str, ...]
-    counted: int  # problems that are not void
 
 
 def score_field(
@@ -153,7 +152,7 @@ def score_field(
         candidate=Candidate(subject=control_subject(rules), qualifying_score_e4=0),
         problems=tuple(pair_score(problem_id, pair, required, decisive) for problem_id, pair in given.items()),
     )
-    return FieldScores(agents=scored, control=control, void=void, counted=len(counted))
+    return FieldScores(agents=scored, control=control, void=void)
 
 
 def results_needed(rules: RaceRules, validators: int) -> int:
@@ -213,14 +212,9 @@ def rank(agents: Iterable[AgentScore], lambda_e4: int) -> tuple[AgentScore, ...]
     return tuple(sorted(agents, key=lambda agent: (-exact_score(agent, lambda_e4), agent.candidate.place)))
 
 
-def success_e4(agent: AgentScore) -> int:
-    """Share of problems solved, rounded down."""
-    return _UNIT * sum(problem.is_success for problem in agent.problems) // max(1, len(agent.problems))
-
-
-def agentic_share_e4(agent: AgentScore) -> int:
-    """Share of problems with an agentic trajectory, rounded down."""
-    return _UNIT * sum(problem.is_agentic for problem in agent.problems) // max(1, len(agent.problems))
+def share_e4(agent: AgentScore, flag: Literal["is_success", "is_agentic"]) -> int:
+    """Share of problems that are solved, or have an agentic trajectory; rounded down."""
+    return _UNIT * sum(bool(getattr(problem, flag)) for problem in agent.problems) // max(1, len(agent.problems))
 
 
 def mean_quality_e4(agent: AgentScore) -> int:
@@ -231,7 +225,7 @@ def mean_quality_e4(agent: AgentScore) -> int:
 
 def product_of_means_e4(agent: AgentScore) -> int:
     """SN15's run-level score, success rate x coefficient of the mean quality: published beside ours, ranks nothing."""
-    return success_e4(agent) * coefficient_e4(mean_quality_e4(agent)) // _UNIT
+    return share_e4(agent, "is_success") * coefficient_e4(mean_quality_e4(agent)) // _UNIT
 
 
 def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> tuple[int, int]:
@@ -348,10 +342,8 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     stopped = _stopped(inputs, _verdicts(inputs))
     tried: dict[Pair, set[str]] = {}  # the validators with an attempt that gave no result
     for row in counted_attempts(inputs):
-        is_stopped = (row.validator, row.record.context.problem_id) in stopped
-        if row.validator in inputs.stated.validators and _is_in_race(row, inputs) and not is_stopped:
-            pair = (row.record.subject.agent_version_id, row.record.context.problem_id)
-            tried.setdefault(pair, set()).add(row.validator)
+        if row.validator in inputs.stated.validators and _is_in_race(row, inputs):
+            tried.setdefault(_key(row)[1], set()).add(row.validator)
     copies = inputs.policy.race.validators_per_problem
     counted: dict[Pair, PairCount] = {}
     for candidate in inputs.stated.field:
@@ -361,10 +353,10 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
             found = available.get((agent, problem_id), {})
             given = {hotkey: result for hotkey, result in found.items() if hotkey not in own}
             faulted = charged.get((agent, problem_id), set()) - own
-            present: Iterable[str] = given.keys() | faulted
-            if len(given.keys() | faulted) > 1:
+            present: Collection[str] = given.keys() | faulted
+            if len(present) > 1:
                 order = work_order(seed, agent, problem_id, inputs.stated.validators)
-                present = [hotkey for hotkey in order if hotkey in given or hotkey in faulted][:copies]
+                present = [hotkey for hotkey in order if hotkey in present][:copies]
             results = tuple(given[hotkey] for hotkey in present if hotkey not in faulted)
             counted[agent, problem_id] = PairCount(
                 results,
@@ -465,10 +457,9 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set
     if not faults:
         return {}
     first: dict[Place, int] = {}  # results
-    policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
     for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):
         is_result = isinstance(row.record.outcome, OutcomeScore) and row.validator in permitted
-        if is_result and _is_of_race(row, inputs, policy_sha256):
+        if is_result and _is_of_race(row, inputs):
             first.setdefault(_key(row), row.seq)
 
     def clean(validator: str, subject: Subject, problem_id: str) -> int | None:
@@ -498,15 +489,12 @@ def _results_by_validator(
     verdicts = _verdicts(inputs)
     stopped = _stopped(inputs, verdicts)
     permitted = frozenset(inputs.stated.validators)
-    policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
     found: dict[Pair, dict[str, TrajectoryResult]] = {}
     for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):
-        key = (row.record.subject.agent_version_id, row.record.context.problem_id)
+        key = _key(row)[1]
         if row.validator not in permitted or key[0] not in agents or key[1] not in drawn:
             continue
-        if (row.validator, key[1]) in stopped:
-            continue
-        if not _is_of_race(row, inputs, policy_sha256) or row.validator in found.get(key, {}):
+        if (row.validator, key[1]) in stopped or row.validator in found.get(key, {}) or not _is_of_race(row, inputs):
             continue
         outcome, verdict = row.record.outcome, verdicts.get((row.validator, row.record.body_sha256))
         if not isinstance(outcome, OutcomeScore) or (outcome.is_success and verdict is None):
@@ -526,10 +514,10 @@ def _is_in_race(row: LoggedRecord[AttemptRecord | EvaluationRecord], inputs: Set
     return context.stage == "race" and context.race_id == inputs.race_id and context.batch_sha256 == inputs.batch_sha256
 
 
-def _is_of_race(row: LoggedRecord[EvaluationRecord], inputs: SettlementInputs, policy_sha256: str) -> bool:
+def _is_of_race(row: LoggedRecord[EvaluationRecord], inputs: SettlementInputs) -> bool:
     record = row.record
     return (
         _is_in_race(row, inputs)
-        and record.conditions.policy_sha256 == policy_sha256
+        and record.conditions.policy_sha256 == (inputs.recorded_under or inputs.policy.policy_sha256)
         and (record.conditions.sandbox.may_race or not inputs.policy.guest.is_racing_level_required)
     )

@@ -25,7 +25,6 @@ from arena.race.scores import (
     LoggedRecord,
     RacePayload,
     SettlementInputs,
-    agentic_share_e4,
     bootstrap_interval,
     count_results,
     counted_attempts,
@@ -38,7 +37,7 @@ from arena.race.scores import (
     resample,
     runs_of,
     score_field,
-    success_e4,
+    share_e4,
 )
 from arena.race.weights import beats_margin, chain_vector, duel, eliminated_agents, paid_places, weighted_scores
 from arena.records.model import (
@@ -155,16 +154,17 @@ def _settled(
 ) -> SettlementRecord:
     lambda_e4 = inputs.policy.race.lambda_e4
     ranked = rank(scores.agents, lambda_e4)
-    promotion, incumbent = inputs.policy.promotion, _incumbent_score(inputs, ranked)
+    promotion, reigned = inputs.policy.promotion, inputs.stated.incumbent
+    incumbent = next((agent for agent in ranked if reigned and _id(agent) == reigned.agent_version_id), None)
     crown = {_id(agent): race_score_e4(agent, lambda_e4) for agent in ranked}
     if promotion.kind == "window":
         crown = weighted_scores(crown, relevant_history(inputs), promotion.window_races)
     # (wins, losses) against the incumbent on this race's draw; zeros without one
     duels = {_id(agent): duel(agent, incumbent) if incumbent else (0, 0) for agent in ranked}
     evidence = _evidence(inputs, ranked, counted, incumbent) if promotion.kind == "evidence" else UNSET
-    top, top_hotkey = _top(inputs, ranked, crown, evidence)
+    top, top_hotkey = _top(inputs, ranked, crown, evidence, incumbent)
     eliminated = eliminated_agents(ranked, top, promotion)
-    picks = resample(blank.seed, scores.counted)
+    picks = resample(blank.seed, len(scores.control.problems))
     standings = []
     for place, agent in enumerate(ranked, start=1):
         subject = agent.candidate.subject
@@ -178,11 +178,11 @@ def _settled(
                 race_score_e4=race_score_e4(agent, lambda_e4),
                 low_e4=low_e4,
                 high_e4=high_e4,
-                success_e4=success_e4(agent),
+                success_e4=share_e4(agent, "is_success"),
                 mean_quality_e4=mean_quality_e4(agent),
                 product_of_means_e4=product_of_means_e4(agent),
-                agentic_share_e4=agentic_share_e4(agent),
-                problems=scores.counted,
+                agentic_share_e4=share_e4(agent, "is_agentic"),
+                problems=len(scores.control.problems),
                 missing=sum(problem.state == "missing" for problem in agent.problems),
                 crown_score_e4=crown[subject.agent_version_id],
                 is_eliminated=subject.agent_version_id in eliminated,
@@ -228,18 +228,24 @@ def _evidence(
 
 
 def _top(
-    inputs: SettlementInputs, ranked: Sequence[AgentScore], crown: Mapping[str, int], evidence: Evidence | UnsetType
+    inputs: SettlementInputs,
+    ranked: Sequence[AgentScore],
+    crown: Mapping[str, int],
+    evidence: Evidence | UnsetType,
+    incumbent: AgentScore | None,
 ) -> tuple[str, str]:
     """(agent version id, hotkey) at the top after this race. By a margin a challenger that scored nothing never gets
     there."""
-    rules, top, reigning = inputs.policy.promotion, inputs.stated.incumbent, _incumbent_score(inputs, ranked)
+    rules, top, lambda_e4 = inputs.policy.promotion, inputs.stated.incumbent, inputs.policy.race.lambda_e4
     best = max(ranked, key=lambda agent: crown[_id(agent)])  # the first of equals: the better ranked
     if isinstance(evidence, Evidence):
         crowned = _crowned(ranked, evidence, rules, len(inputs.stated.validators))
-    elif top is None or reigning is None:
+    elif top is None or incumbent is None:
         crowned = best if exact_score(best, 0) > 0 else None
     else:
-        crowned = best if best is not reigning and _is_ahead(inputs, top, best, reigning, crown) else None
+        is_window = rules.kind == "window"
+        mine, theirs = (crown[_id(one)] if is_window else exact_score(one, lambda_e4) for one in (best, incumbent))
+        crowned = best if beats_margin(mine, theirs, rules, inputs.stated.closes_ms - top.promoted_ms) else None
     if crowned is not None:
         return _id(crowned), crowned.candidate.subject.miner_hotkey
     return (top.agent_version_id, top.miner_hotkey) if top else ("", "")
@@ -257,21 +263,6 @@ def _crowned(
         return (-most, agent.candidate.place)
 
     return min(able, key=order, default=None)
-
-
-def _is_ahead(
-    inputs: SettlementInputs, top: Top, best: AgentScore, reigning: AgentScore, crown: Mapping[str, int]
-) -> bool:
-    rules, reign_ms = inputs.policy.promotion, inputs.stated.closes_ms - top.promoted_ms
-    if rules.kind == "window":
-        return beats_margin(crown[_id(best)], crown[_id(reigning)], rules, reign_ms)
-    lambda_e4 = inputs.policy.race.lambda_e4
-    return beats_margin(exact_score(best, lambda_e4), exact_score(reigning, lambda_e4), rules, reign_ms)
-
-
-def _incumbent_score(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> AgentScore | None:
-    top = inputs.stated.incumbent
-    return next((agent for agent in ranked if top is not None and _id(agent) == top.agent_version_id), None)
 
 
 def _id(agent: AgentScore) -> str:

@@ -163,23 +163,15 @@ class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
     day_bytes: int
 
 
-class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the attempts of one agent in one race (or in qualifying) on one day at one upstream with one model."""
+class UsageTotal(ModelUsage, frozen=True, kw_only=True):
+    """Sums over the attempts of one agent in one race (or in qualifying) at one upstream with one model. The cost is
+    None where it is not known for all of them."""
 
     day: str  # YYYY-MM-DD, UTC
     race_id: str
     stage: Stage
     agent_version_id: str
-    upstream: str
-    model: str
     episodes: int
-    requests: int
-    attempts: int
-    probes: int
-    prompt_tokens: int
-    completion_tokens: int
-    latency_ms: int
-    cost_micro_usd: int | None = None  # None: not known for all of them
 
     @property
     def is_judging(self) -> bool:

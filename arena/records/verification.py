@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -225,13 +226,11 @@ class LogCheck:
     """
 
     def __init__(self, checkpoints: Iterable[Checkpoint] = (), *, starts: Iterable[LogStart] = ()) -> None:
-        self.records = self.anchors = self.anchors_checked = 0
+        self.counts = Counter[str]()  # by field of the report
         self._logs = {start.validator: LogWalk(start) for start in starts}
         self._points: dict[tuple[str, int], set[Checkpoint]] = {}
-        self._point_count = 0
         self._references = References()
-        self._kinds: dict[str, int] = {}
-        self._stubs = self._sources = 0
+        self._kinds = Counter[str]()
         self._defects: list[Defect] = []
         self._defect_count = 0
         for point in checkpoints:
@@ -244,7 +243,7 @@ class LogCheck:
     def expect_checkpoint(self, point: Checkpoint) -> None:
         """Name a signed state the log must contain. Raises ArenaError V2050 when the log is beyond it already."""
         log = self._log(point.validator)
-        self._point_count += 1
+        self.counts["checkpoints"] += 1
         if point.size < log.tree.size:
             raise ArenaError("V2050", f"a checkpoint of {point.size} records, the check begins after {log.tree.size}")
         self._points.setdefault((point.validator, point.size), set()).add(point)
@@ -252,7 +251,7 @@ class LogCheck:
 
     def take(self, finding: RecordFinding) -> None:
         """Take the next record, whole or as a stub."""
-        self.records += 1
+        self.counts["records"] += 1
         for rule, detail in finding.faults:
             self.report_defect(finding.validator, finding.seq, rule, detail)
         log = self._log(finding.validator)
@@ -263,19 +262,17 @@ class LogCheck:
             self.report_defect(log.validator, finding.seq, *wrong)
         log.take(finding)
         self._check_points(log)
-        if finding.is_stub:
-            self._stubs += 1
+        self.counts["stubs"] += finding.is_stub
         if finding.payload is None or any(rule == "content" for rule, _ in finding.faults):
             log.is_whole = False  # it may once have been, or may be, whatever another record refers to
         if finding.payload is not None:
-            kind = str(finding.payload.__struct_config__.tag)
-            self._kinds[kind] = self._kinds.get(kind, 0) + 1
+            self._kinds[str(finding.payload.__struct_config__.tag)] += 1
             if found := self._references.take(finding.validator, finding.seq, finding.payload):
                 self.report_defect(finding.validator, finding.seq, *found)
 
     def take_source(self, kept: StoredSource) -> None:
         """Hold an agent's file that is kept beside a log against the hashes by which records and the chain name it."""
-        self._sources += 1
+        self.counts["sources"] += 1
         subject, wrong = kept.subject, ""
         if hashlib.sha256(kept.source).hexdigest() != subject.agent_sha256:
             wrong = "its source does not have the hash that was submitted"
@@ -302,9 +299,8 @@ class LogCheck:
                 detail = f"the checkpoint says {size} records, the log has {self.head(validator).seq}"
                 self.report_defect(validator, self.head(validator).seq + 1, "checkpoint", detail)
         return VerifyReport(
-            records=self.records,
             kinds=dict(sorted(self._kinds.items())),
-            bodies=self._kinds.get(_EVALUATION, 0),
+            bodies=self._kinds[_EVALUATION],
             logs=tuple(
                 LogFacts(head=log.head, checkpoint=log.checkpoint)
                 for _, log in sorted(self._logs.items())
@@ -312,11 +308,7 @@ class LogCheck:
             ),
             defects=tuple(sorted(self._defects, key=lambda defect: (defect.validator, defect.seq))),
             defect_count=self._defect_count,
-            stubs=self._stubs,
-            checkpoints=self._point_count,
-            anchors=self.anchors,
-            anchors_checked=self.anchors_checked,
-            sources=self._sources,
+            **{"records": 0} | self.counts,
         )
 
     def _log(self, validator: str) -> LogWalk:
@@ -414,8 +406,7 @@ async def _check_anchor(
             require_anchor(checkpoint, commitment, verify_signature)
         except ArenaError as error:
             wrong = error.failure.detail
-    check.anchors += 1
-    check.anchors_checked += subtensor is not None
+    check.counts.update(anchors=1, anchors_checked=subtensor is not None)
     if wrong:
         check.report_defect(checkpoint.validator, checkpoint.size, "anchor", wrong)
 
@@ -448,7 +439,7 @@ async def _take(
             for finding in _FINDINGS.decode(packed):
                 check.take(finding)
             if progress:
-                progress(check.records, 0)
+                progress(check.counts["records"], 0)
 
     try:
         await asyncio.to_thread(take)

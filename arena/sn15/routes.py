@@ -17,7 +17,7 @@ from starlette.responses import Response
 from arena.api.board import Board
 from arena.api.http import (
     RETRY_S,
-    AgentFileError,
+    PlaceError,
     add_refusals,
     deliver_json,
     described_text,
@@ -30,8 +30,7 @@ from arena.api.http import (
 )
 from arena.api.reads import deliver_source
 from arena.api.rows import ListedAgent
-from arena.chain.keys import canonical_hotkey, verify
-from arena.chain.port import Verifier
+from arena.chain.keys import HttpCheck, canonical_hotkey, verify
 from arena.chain.real import BLOCK_MS
 from arena.door.form import UNSIGNED_PARTS, read_form
 from arena.door.service import Door, SubmissionStatus, form_document
@@ -198,12 +197,8 @@ class UnspokenError(ArenaError):
         super().__init__(NOT_COMMITTED, _WHY.format(policy=policy, url=url))
 
 
-class Sn15Auth:
-    """A `RequestCheck` by these headers."""
-
-    def __init__(self, verify: Verifier, now_ms: Callable[[], int]) -> None:
-        """`now_ms` is unix milliseconds."""
-        self._verify, self._now_ms = verify, now_ms
+class Sn15Auth(HttpCheck):
+    """Checks requests by these headers."""
 
     def claimed(self, headers: Mapping[str, str]) -> str:
         """Who a request (headers in lower case) says it is from, unchecked. Raises HeaderError."""
@@ -225,14 +220,14 @@ class Sn15Auth:
             raise HeaderError("INVALID_TIMESTAMP", 400, "X-Timestamp is not unix seconds")
         if len(nonce) > NONCE_CHARS_MAX:
             raise HeaderError("NONCE_TOO_LONG", 400, f"X-Nonce has more than {NONCE_CHARS_MAX} characters")
-        if abs(self._now_ms() - int(timestamp) * 1_000) > SKEW_S * 1_000:
+        if abs(self._now_ns() - int(timestamp) * 1_000_000_000) > SKEW_S * 1_000_000_000:
             raise HeaderError("TIMESTAMP_SKEW", 401, f"X-Timestamp is more than {SKEW_S} s off this host's clock")
         try:
             signature = bytes.fromhex(headers[SIGNATURE].lower().removeprefix("0x"))
         except ValueError as error:
             raise HeaderError("INVALID_SIGNATURE_FORMAT", 400, "X-Signature is not hex") from error
         message = f"{headers[HOTKEY]}:{timestamp}:{nonce}"
-        if not self._verify(hotkey, message.encode(), signature):
+        if not verify(hotkey, message.encode(), signature):
             raise HeaderError("INVALID_SIGNATURE", 401, "X-Signature is not the hotkey's over hotkey:timestamp:nonce")
         digest = hashlib.sha256(nonce.encode()).digest()
         return hotkey, -1 - (int.from_bytes(digest[:8]) >> 1)
@@ -277,7 +272,7 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
         left_s = -(-error.blocks_left * BLOCK_MS // 1_000)
         value = Refused(detail=detail, error_code=name, remaining_seconds=left_s)
     elif name == "CODE_ANALYSIS_ERROR":
-        line = error.line if isinstance(error, AgentFileError) else 0
+        line = error.line if isinstance(error, PlaceError) else 0
         found = violation(code, "form", error.failure.detail or error.entry.title, line)
         value = Refused(detail=detail, error_code=name, violations=(found,))
     answered = status or answered
@@ -337,7 +332,7 @@ _NOT_OFFERED = {
 
 
 def _add_own(app: FastAPI, door: Door, board: Board) -> None:
-    auth = Sn15Auth(verify, board.now_ms)
+    auth = Sn15Auth(door.auth.hotkey, lambda: board.now_ms() * 1_000_000)
 
     async def look(request: Request) -> tuple[Picture, list[SubmissionStatus]]:
         hotkey, *_ = await door.caller(request, check=auth)

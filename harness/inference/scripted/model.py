@@ -18,9 +18,9 @@ import msgspec
 import orjson
 
 from foundation.canonical import foreign_text
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from harness.inference.client import code_of_status
-from harness.inference.port import ModelReply
+from harness.inference.port import ModelReply, Upstream
 from harness.inference.reply import read_reply
 from harness.inference.request import AskedMessage
 from harness.inference.scripted.shopper import LEVELS, SKILLS, TOY, Program, ShopperTurn, WrittenCall, shop, skill_of
@@ -225,7 +225,7 @@ def _decode(text: str) -> Any:
         return text
 
 
-class ScriptedUpstream:
+class ScriptedUpstream(Upstream):
     """An `Upstream` on the scripted models. Thread-safe: it has no state. The replies and the codes are those that
     `OpenAIUpstream` gets from an endpoint that serves them, from the same bytes."""
 
@@ -237,10 +237,3 @@ class ScriptedUpstream:
             return read_reply(orjson.dumps(complete(orjson.loads(request))))
         except RequestError as error:
             raise ArenaError(code_of_status(error.status), f"HTTP {error.status}: {error}") from error
-
-    def probe(self, request: str) -> ModelReply | Failure:
-        """As `Upstream.probe`."""
-        try:
-            return self.complete(request)
-        except ArenaError as error:
-            return error.failure
