@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.exchange.http_peers import ServedRefusal
+from arena.exchange.port import ServedRefusal
 from arena.export.files import read_row
 from arena.export.model import LogRow
 from arena.records.inspection import inspect
@@ -108,31 +108,21 @@ class TailClient:
         except (httpx2.HTTPError, httpx2.InvalidURL, UnfitAnswerError, *UNREADABLE_JSON) as error:
             raise ArenaError("V2084", f"{self._url}: {str(error) or type(error).__name__}") from error
 
-    def lines(
-        self,
-        validator: str = "",
-        *,
-        after: int = 0,
-        limit: int = 0,
-        is_following: bool = False,
-        pools: tuple[str, ...] = (),
-    ) -> Iterator[bytes]:
+    def lines(self, validator: str = "", *, after: int = 0, is_following: bool = False) -> Iterator[bytes]:
         """Checked lines of `LogRow`, without their ends, in order.
 
-        Follows for ever, or ends at the log's end or after `limit` rows. Raises ArenaError V2050 for a break in the log
+        Follows for ever, or ends at the log's end. Raises ArenaError V2050 for a break in the log
         (also when it ends before a row that was read), V2081 and V2082 for a request that is refused, and V2084 for a
         server that is away, five times in a row unless following, or speaks something else.
         """
         checked = RowCheck(validator, after, self._verify)
-        read, failures = 0, 0
+        failures = 0
         while True:
-            parameters: dict[str, str | int | tuple[str, ...]] = {"after": checked.after, "pool": pools}
-            parameters |= {"validator": checked.validator, "follow": is_following, "limit": limit and limit - read}
             try:
-                for line in self._connection(parameters, checked):
-                    read, failures = read + 1, 0
+                for line in self._connection(checked, is_following=is_following):
+                    failures = 0
                     yield line
-                if not is_following or (limit and read >= limit):
+                if not is_following:
                     return
                 reason = "the server ended the stream"
             except _AwayError as away:
@@ -144,8 +134,9 @@ class TailClient:
             self._tell(f"waiting {seconds:.1f} s to go on after record {checked.after}: {reason}")
             self._sleep(seconds)
 
-    def _connection(self, parameters: dict[str, str | int | tuple[str, ...]], checked: RowCheck) -> Iterator[bytes]:
+    def _connection(self, checked: RowCheck, *, is_following: bool) -> Iterator[bytes]:
         """The checked lines of one connection. Raises _AwayError when it ends early or can't be had."""
+        parameters = {"after": str(checked.after), "validator": checked.validator, "follow": str(is_following)}
         try:
             with self._open() as http, http.stream("GET", "/v1/tail", params=parameters) as answer:
                 if answer.status_code != httpx2.codes.OK:

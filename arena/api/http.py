@@ -32,27 +32,19 @@ from foundation.errors import ArenaError
 from harness.catalogue.server import Connections, GuardedProtocol, address_of, network_of
 
 RETRY_S = 5
-_STATUS = {
-    "A1001": 422,
-    "A1002": 422,
-    "A1004": 422,
-    "A1005": 422,
-    "A1006": 429,
-    "A1007": 422,
-    "A1008": 403,
-    "A1010": 422,
-    "A1012": 409,
-    "V2021": 503,
-    "V2081": 400,
-    "V2082": 404,
-    "V2089": 403,
-    "V2110": 401,
-    "V2111": 403,
-    "V2112": 429,
-    "V2113": 404,
-    "V2202": 413,
-    "V2203": 408,
+_CODES: dict[int, tuple[str, ...]] = {  # by the status that goes with them
+    400: ("V2081",),
+    401: ("V2110",),
+    403: ("A1008", "V2089", "V2111"),
+    404: ("V2082", "V2113"),
+    408: ("V2203",),
+    409: ("A1012",),
+    413: ("V2202",),
+    422: ("A1001", "A1002", "A1004", "A1005", "A1007", "A1010"),
+    429: ("A1006", "V2112"),
+    503: ("V2021",),
 }
+_STATUS = {code: status for status, codes in _CODES.items() for code in codes}
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,9 +210,8 @@ def described_text(media_type: str, description: str) -> dict[str, Any]:
 
 def make_app(title: str, **options: Any) -> FastAPI:
     """An application whose document says that requests may be refused, and what the client has need not be sent."""
-    unchanged = "What the client has is the present state (`if-none-match`)."
     answers: dict[int | str, dict[str, Any]] = {
-        304: {"description": unchanged},
+        304: {"description": "What the client has is the present state (`if-none-match`)."},
         "4XX": {"description": "A refusal that says what to do."},
         "5XX": {"description": "The same, by this node's own fault."},
     }

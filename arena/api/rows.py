@@ -18,9 +18,8 @@ from fastapi import Query
 
 from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
-from arena.race.evidence import UNIT, held_by_hotkey, needed, wins_needed
 from arena.race.settle import evidence_needed, policy_of, readable_policy
-from arena.race.weights import NoPlace, margin_e4, no_places
+from arena.race.weights import UNIT, NoPlace, held_by_hotkey, margin_e4, needed, no_places, wins_needed
 from arena.records.model import Evidence, SettlementRecord, Standing, Subject
 from arena.records.port import SubmissionState
 from arena.visibility.rule import MOMENTS, Access, Moment, Thing, may_see, opening_text

@@ -60,15 +60,14 @@ def check_suite(manifest: SuiteManifest, signature: SuiteSignature, verify: Veri
     check_signed(signature.hotkey, signature.signature, _message(manifest), operator, verify, manifest.name)
 
 
-def open_shipped(name: str, verify: Verifier, operator: str = DEVELOPMENT_HOTKEY) -> ShippedSuite:
-    """A shipped suite whose files match its manifest and whose manifest the operator signed.
+def open_shipped(name: str, verify: Verifier) -> ShippedSuite:
+    """A shipped suite whose files match its manifest and whose manifest the development key signed.
 
-    Raises ArenaError P4010 otherwise. The default operator is the development key.
+    Raises ArenaError P4010 otherwise.
     """
     suite = load_shipped(name)
-    check_suite(
-        suite.manifest, decode_written(shipped_bytes(f"{name}.signature.json"), SuiteSignature, name), verify, operator
-    )
+    signature = decode_written(shipped_bytes(f"{name}.signature.json"), SuiteSignature, name)
+    check_suite(suite.manifest, signature, verify, DEVELOPMENT_HOTKEY)
     return suite
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,17 +54,8 @@ class _EmbeddingReply(msgspec.Struct):
 class EmbeddingsEndpoint:
     """Turns texts into unit vectors, at `base_url` (with its version path, e.g. `https://host/v1`)."""
 
-    def __init__(
-        self,
-        base_url: str,
-        model: str,
-        *,
-        api_key: str = "",
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """`sleep` takes seconds."""
+    def __init__(self, base_url: str, model: str, *, api_key: str = "") -> None:
         self.name = model  # a release carries it, and cached vectors are kept under it
-        self._sleep = sleep
         self._client = SdkUpstream("titles", base_url, api_key, _TIMEOUT_MS)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -87,7 +78,7 @@ class EmbeddingsEndpoint:
             return _unit_rows(self._client.ask(ask, bytes_max=len(texts) * _VECTOR_BYTES), len(texts))
 
         try:
-            return retried(once, _ATTEMPTS, _pause_ms, self._sleep)
+            return retried(once, _ATTEMPTS, _pause_ms, time.sleep)
         except ArenaError as error:
             if error.failure.code != BAD_REQUEST:
                 raise

@@ -27,7 +27,7 @@ from arena.door.service import DoorState, SubmissionStatus
 from arena.race.draw import permitted_validators, qualifying_order
 from arena.records.log import agent_version_id
 from arena.records.model import SettlementRecord
-from arena.submissions.model import SignedSubmission
+from arena.submissions.submission import SignedSubmission
 from foundation.bounded_http import UnfitAnswerError, ask
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import CODES
@@ -71,8 +71,7 @@ class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
                 raise
             raise ArenaError(_WRONG, f"{url} serves public reads; miners submit at another port of it") from error
         with contextlib.suppress(*UNREADABLE_JSON):
-            beside = msgspec.json.decode(content, type=DoorPort)
-            url = at_port(url, beside.port)
+            url = at_port(url, msgspec.json.decode(content, type=DoorPort).port)
             content = await self._fetch("GET", url, "/v1/door")
         return url, _read(url, content, DoorState)
 

@@ -42,8 +42,7 @@ from arena.records.port import (
     SubmissionState,
 )
 from arena.store.postgres import PostgresStore
-from arena.submissions.admission import admit, hold_of, next_allowed_block, read_report
-from arena.submissions.model import SignedSubmission, waiting_row
+from arena.submissions.submission import SignedSubmission, admit, hold_of, next_allowed_block, read_report, waiting_row
 from arena.view.reading import AXES
 from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
@@ -62,12 +61,6 @@ class PauseState(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool = False
     reason: str = ""
     since_ms: int = 0  # unix milliseconds
-
-
-async def read_pause(store: PostgresStore) -> PauseState:
-    """The state now."""
-    events = await store.events(STREAM)
-    return _pause_of(events[-1] if events else "")
 
 
 async def put_pause(store: PostgresStore, state: PauseState) -> None:
@@ -238,15 +231,13 @@ class Desk:
 
         Raises ArenaError A1012 for a version that is decided, V2113 for no version of the caller's.
         """
-        for row in await self.store.submissions(EVERY_STATE, miner_hotkey=caller):
-            if row.subject.agent_version_id == agent_version_id:
-                is_dropped = row.state == "withdrawn" or await self.store.set_submission_state(
-                    agent_version_id, "withdrawn", was="waiting"
-                )
-                if not is_dropped:
-                    raise ArenaError("A1012", f"{row.name} no longer waits for the gate", fix="submit another version")
-                return
-        raise ArenaError("V2113", "no version of this hotkey")
+        rows = await self.store.submissions(EVERY_STATE, miner_hotkey=caller)
+        row = next((row for row in rows if row.subject.agent_version_id == agent_version_id), None)
+        if row is None:
+            raise ArenaError("V2113", "no version of this hotkey")
+        change = self.store.set_submission_state
+        if row.state != "withdrawn" and not await change(agent_version_id, "withdrawn", was="waiting"):
+            raise ArenaError("A1012", f"{row.name} no longer waits for the gate", fix="submit another version")
 
     async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
         found = await self._parser.first_finding(form.source)
@@ -438,13 +429,13 @@ class Door:
 
     async def state(self) -> DoorState:
         """What anybody may know."""
+        events = await self.desk.store.events(STREAM)
         return DoorState(
             validator=self.auth.hotkey,
             netuid=self.netuid,
             policy=self.desk.policy.name,
             policy_sha256=self.desk.policy.policy_sha256,
-            traces_licence=self.desk.policy.traces_licence,
-            pause=await read_pause(self.desk.store),
+            pause=_pause_of(events[-1] if events else ""),
             reads_port=self._reads_port,
         )
 

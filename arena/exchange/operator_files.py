@@ -289,10 +289,8 @@ class ReleaseStore:
         return None
 
     def _has(self, file: SharedFile) -> bool:
-        try:
-            return self.path_of(file).stat().st_size == file.size_bytes
-        except FileNotFoundError:
-            return False
+        path = self.path_of(file)
+        return path.is_file() and path.stat().st_size == file.size_bytes
 
     def _read(self, name: str) -> SignedRelease | None:
         with coded(self.folder / name), contextlib.suppress(FileNotFoundError, *UNREADABLE_JSON):

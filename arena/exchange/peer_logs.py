@@ -128,10 +128,8 @@ class PeerLogStore:
 
         For qualifying a validator may stand there several times, once for each note: take the one whose hash the chain
         held at the anchor block."""
-        found = [
-            log for log in self._known.values() if race_id in (None, log.race_id) and validator in (None, log.validator)
-        ]
-        return sorted(found, key=lambda log: log.serial)
+        known = sorted(self._known.values(), key=lambda log: log.serial)
+        return [log for log in known if race_id in (None, log.race_id) and validator in (None, log.validator)]
 
     def find(self, validator: str, race_id: str, note_sha256: str) -> HeldLog | None:
         """The log of exactly that note, or None."""

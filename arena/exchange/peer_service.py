@@ -37,7 +37,7 @@ from arena.records.model import SettlementRecord, SignedRecord
 from arena.records.port import EVERY_STATE
 from arena.records.verification import batches_of
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import SignedSubmission, signed_submission
+from arena.submissions.submission import SignedSubmission, signed_submission
 from foundation.errors import ArenaError
 
 PAGE_ROWS = 128

@@ -22,7 +22,6 @@ import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
-from arena.exchange.http_peers import HttpPeers
 from arena.exchange.log_digest import RowsCheck, SeamError, read_tally
 from arena.exchange.operator_files import (
     PIECE_BYTES,
@@ -40,6 +39,7 @@ from arena.exchange.port import (
     Complaint,
     Count,
     FileQuestion,
+    HttpPeers,
     NoteQuestion,
     Peer,
     ReleaseQuestion,
@@ -51,7 +51,7 @@ from arena.records.log import SHA256, read_checkpoint
 from arena.records.log import note_sha256 as sha256_of
 from arena.records.port import EVERY_STATE
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import (
+from arena.submissions.submission import (
     SUBMISSION_BYTES_MAX,
     SignedSubmission,
     is_agent_name,
@@ -300,13 +300,12 @@ class ReleasePuller:
                         break
                 if len(complaints) > blamed:
                     answering.remove(peer)
-        is_whole = await asyncio.to_thread(self._store.settle)
         return ReleaseTurn(
             complaints=tuple(complaints),
             fetched=tuple(fetched),
             lacking=len(lacking) - len(fetched),
             is_new=is_new,
-            is_whole=is_whole,
+            is_whole=await asyncio.to_thread(self._store.settle),
         )
 
     def newest(self) -> SignedRelease | None:

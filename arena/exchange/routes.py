@@ -28,26 +28,24 @@ from harness.catalogue.server import network_of
 PIECE_BYTES = 64 << 10
 
 
-class Exchange:
-    """A peer service, and how it distinguishes its callers."""
+class Exchange(msgspec.Struct, frozen=True):
+    """A peer service, and how it distinguishes its callers. `door_port`: where miners submit here; 0: nowhere."""
 
-    def __init__(self, service: PeerService, auth: HttpAuth, *, door_port: int = 0) -> None:
-        """`door_port`: where this node's miners submit; 0: nowhere."""
-        self.door_port = door_port
-        self.service = service
-        self._auth = auth
+    service: PeerService
+    auth: HttpAuth
+    door_port: int = 0
 
     def caller(self, request: Request) -> str:
         """The permit holder that signed a request. Raises ArenaError V2110, V2111."""
         headers = {name.lower(): value for name, value in request.headers.items()}
-        claimed = self._auth.claimed(headers)
+        claimed = self.auth.claimed(headers)
         if claimed is None:
             raise ArenaError("V2110", "no hotkey is named")
         if not self.service.has_permit(claimed):
             raise ArenaError("V2111", claimed)
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             raise ArenaError("V2110", "a request of the exchange has no body")
-        return self._auth.caller(headers, request.method, signed_target(request))
+        return self.auth.caller(headers, request.method, signed_target(request))
 
 
 def signed_target(request: Request) -> str:

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from arena.chain.port import Commitment
 from arena.policy import AdmissionRules, Policy
 from arena.race.draw import QualifyingResult, suite_ends
-from arena.race.evidence import UNIT, held_millionths
 from arena.race.scores import LoggedRecord
+from arena.race.weights import UNIT, held_millionths
 from arena.records.log import agent_version_id
 from arena.records.model import (
     AttemptRecord,
@@ -31,7 +31,7 @@ from arena.records.model import (
     VerdictRecord,
 )
 from arena.records.port import AgreedStanding
-from arena.submissions.admission import CooldownClass, cooldown_blocks, refused_by_cooldown
+from arena.submissions.submission import CooldownClass, cooldown_blocks, refused_by_cooldown
 from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, Owner
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import OutcomeScore

@@ -21,7 +21,7 @@ from arena.chain.port import Commitment, Metagraph
 from arena.race.machine import AnchoredLog, ProgressClaims, RaceSettled, RaceState
 from arena.race.schedule import ANCHOR, RECEIPT, ROLLS, Roll, Timeline
 from arena.race.scores import SettlementInputs, pairs_given
-from arena.race.settle import cancelled_settlement, differences
+from arena.race.settle import CANCELLED, differences
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes
 from foundation.errors import Failure
@@ -216,17 +216,18 @@ def cancelled(state: RaceState, reason: str) -> SettlementRecord:
     It stands in the race's events and in no log: a validator's log keeps the settlement it made itself.
     """
     assert state.opened is not None and state.closed is not None, "a race ends after its close"
-    blank = cancelled_settlement(
+    draw, incumbent = state.draw, state.field.incumbent if state.field else None
+    blank = replace(
+        CANCELLED,
         race_id=state.race_id,
         policy_sha256=state.opened.policy_sha256,
         closing_block=state.closed.closing_block,
         settling_block=state.due.settling_block if state.due else 0,
         batch_sha256=state.opened.batch.batch_sha256,
         record_set_sha256=state.proposed.record_set_sha256 if state.proposed else "",
-        incumbent=state.field.incumbent if state.field else None,
+        top_agent_version_id=incumbent.agent_version_id if incumbent else "",
         reason=reason,
     )
-    draw = state.draw
     return replace(blank, seed=draw.seed, beacon_round=draw.beacon.round, drawn=draw.drawn) if draw else blank
 
 

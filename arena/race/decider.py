@@ -59,7 +59,7 @@ from arena.race.machine import (
     own_log,
 )
 from arena.race.schedule import ANCHOR, RECEIPT, RaceMoment, Roll, Timeline, timeline
-from arena.race.scores import control_subject, witness_subject
+from arena.race.scores import control_subject
 from arena.race.settle import NO_BEACON, settlement_sha256
 from arena.records.model import Context, Stage, Subject
 from arena.records.port import Lease, Requeue, WorkItem
@@ -120,8 +120,7 @@ def decide(state: RaceState, facts: RaceObservation) -> Due:
             return ()
         return (ReleaseBatch(),)
     plan, is_read = timeline(opened.closes_ms, opened.policy.race), state.read("closing") is not None
-    is_over = facts.now_ms >= plan.abandon_ms
-    if is_over and not (is_read and is_sole(state, facts.validator)):
+    if facts.now_ms >= plan.abandon_ms and not (is_read and is_sole(state, facts.validator)):
         return (RaceSettled(settlement=cancelled(state, NOT_OURS if state.read("countersign") else TOO_LATE)),)
     beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
     race = _Race(state, facts, opened, beacon, plan, is_sole(state, facts.validator))
@@ -332,7 +331,7 @@ def witness_item(item: WorkItem, rules: RaceRules) -> WorkItem | None:
     and for the control agent itself."""
     if item.context.stage != "race" or item.subject.is_control:
         return None
-    return _item(witness_subject(rules, item.subject.agent_version_id), item.context)
+    return _item(control_subject(rules, item.subject.agent_version_id), item.context)
 
 
 def stand_in_items(

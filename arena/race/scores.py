@@ -173,8 +173,7 @@ def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -
         results = (*results, *[failed] * len(pair.faulted))
     elif len(pair.faulted) >= decisive:
         return ProblemScore(problem_id=problem_id, state="faulted")
-    needed = required if pair.is_tried_elsewhere and not pair.faulted else 1
-    if len(results) < needed:
+    if len(results) < (required if pair.is_tried_elsewhere and not pair.faulted else 1):
         return ProblemScore(problem_id=problem_id, state="missing")
     qualities = [result.quality_e4 for result in results if result.quality_e4 is not None]
     return ProblemScore(
@@ -258,16 +257,12 @@ _CONTROL_DOMAIN = "agent-arena/control/1"
 _WITNESS_DOMAIN = "agent-arena/witness/1"
 
 
-def control_subject(rules: RaceRules) -> Subject:
-    """The control agent as records name it."""
-    agent = content_hash([_CONTROL_DOMAIN, rules.control_sha256])
-    return Subject(agent_version_id=agent, miner_hotkey="", agent_sha256=rules.control_sha256)
-
-
-def witness_subject(rules: RaceRules, agent_version_id: str) -> Subject:
-    """The control agent as a witness of an agent's fault: the same source under an id of its own for each agent."""
-    agent = content_hash([_WITNESS_DOMAIN, rules.control_sha256, agent_version_id])
-    return Subject(agent_version_id=agent, miner_hotkey="", agent_sha256=rules.control_sha256)
+def control_subject(rules: RaceRules, witnessed: str = "") -> Subject:
+    """The control agent as records name it; as a witness of a fault of the agent version `witnessed` the same source
+    under an id of its own for each agent."""
+    sha256 = rules.control_sha256
+    named = [_WITNESS_DOMAIN, sha256, witnessed] if witnessed else [_CONTROL_DOMAIN, sha256]
+    return Subject(agent_version_id=content_hash(named), miner_hotkey="", agent_sha256=sha256)
 
 
 Pair = tuple[str, str]  # (agent version id, problem id)
@@ -469,7 +464,7 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set
 
     control = control_subject(rules)
     for agent, validator in {(pair[0], validator) for validator, pair in faults if pair[0] in agents}:
-        witness, left = witness_subject(rules, agent), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
+        witness, left = control_subject(rules, agent), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
         for problem_id in drawn:
             pair = (agent, problem_id)
             met = faults.get((validator, pair), [])

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
 from arena.race.draw import draw_problems, race_seed
-from arena.race.evidence import carry, evidence_before, held_millionths, is_enough, last_of_reign, needed
 from arena.race.schedule import opening_ms
 from arena.race.scores import (
     AgentScore,
@@ -39,7 +38,20 @@ from arena.race.scores import (
     score_field,
     share_e4,
 )
-from arena.race.weights import beats_margin, chain_vector, duel, eliminated_agents, paid_places, weighted_scores
+from arena.race.weights import (
+    beats_margin,
+    carry,
+    chain_vector,
+    duel,
+    eliminated_agents,
+    evidence_before,
+    held_millionths,
+    is_enough,
+    last_of_reign,
+    needed,
+    paid_places,
+    weighted_scores,
+)
 from arena.records.model import (
     AttemptRecord,
     EvaluationRecord,
@@ -48,7 +60,6 @@ from arena.records.model import (
     RaceInputs,
     SettlementRecord,
     Standing,
-    Top,
     VerdictRecord,
 )
 from foundation.canonical import UNREADABLE_JSON, content_hash, read_canonical
@@ -63,14 +74,15 @@ NO_BEACON = "the beacon did not come"
 def settle(inputs: SettlementInputs) -> SettlementRecord:
     """Settle a race. Raises ValueError only for inputs that contradict themselves (a batch too small for its draw)."""
     stated = _in_order(inputs)
-    blank = cancelled_settlement(
+    blank = replace(
+        CANCELLED,
         race_id=inputs.race_id,
         policy_sha256=inputs.policy.policy_sha256,
         closing_block=inputs.closing_block,
         settling_block=inputs.settling_block,
         batch_sha256=inputs.batch_sha256,
         record_set_sha256=record_set_sha256((*inputs.evaluations, *inputs.verdicts, *counted_attempts(inputs))),
-        incumbent=stated.incumbent,
+        top_agent_version_id=stated.incumbent.agent_version_id if stated.incumbent else "",
         inputs=stated,
     )
     if not stated.field:
@@ -114,39 +126,25 @@ def _in_order(inputs: SettlementInputs) -> RaceInputs:
     )
 
 
-def cancelled_settlement(
-    *,
-    race_id: str,
-    policy_sha256: str,
-    closing_block: int,
-    settling_block: int,
-    batch_sha256: str,
-    record_set_sha256: str,
-    incumbent: Top | None,
-    reason: str = "",
-    inputs: RaceInputs | None = None,
-) -> SettlementRecord:
-    """The record of a race that ends before its draw and changes nothing: the top agent stays."""
-    return SettlementRecord(
-        race_id=race_id,
-        policy_sha256=policy_sha256,
-        closing_block=closing_block,
-        settling_block=settling_block,
-        beacon_round=0,
-        seed="",
-        batch_sha256=batch_sha256,
-        record_set_sha256=record_set_sha256,
-        drawn=(),
-        void=(),
-        state="cancelled",
-        reason=reason,
-        standings=(),
-        top_agent_version_id=incumbent.agent_version_id if incumbent else "",
-        is_promotion=False,
-        uids=(),
-        weights_u16=(),
-        inputs=inputs,
-    )
+# The record of a race that ends before its draw and changes nothing, but for what it names: the top agent stays.
+CANCELLED = SettlementRecord(
+    race_id="",
+    policy_sha256="",
+    closing_block=0,
+    settling_block=0,
+    beacon_round=0,
+    seed="",
+    batch_sha256="",
+    record_set_sha256="",
+    drawn=(),
+    void=(),
+    state="cancelled",
+    standings=(),
+    top_agent_version_id="",
+    is_promotion=False,
+    uids=(),
+    weights_u16=(),
+)
 
 
 def _settled(

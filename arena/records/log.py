@@ -70,8 +70,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 def sign_checkpoint(checkpoint: Checkpoint, signer: Signer) -> str:
     """The signed note. Its text begins with the origin, which is the signature's domain tag."""
-    text, origin = _text(checkpoint), _origin(signer.hotkey)
-    return f"{text}\n{note_line(origin, signer.hotkey, signer.sign(text.encode()))}"
+    text = _text(checkpoint)
+    return f"{text}\n{note_line(ORIGIN_PREFIX + signer.hotkey, signer.hotkey, signer.sign(text.encode()))}"
 
 
 def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
@@ -94,10 +94,6 @@ def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
     raise ArenaError("V2050", f"checkpoint: no valid signature of {checkpoint.validator}")
 
 
-def _origin(validator: str) -> str:
-    return ORIGIN_PREFIX + validator
-
-
 def note_line(name: str, validator: str, content: bytes) -> str:
     """A signature line of a note: the key's name, its id, and what it signs with."""
     key_id = hashlib.sha256(name.encode() + b"\n" + KEY_TYPE + validator.encode()).digest()[:KEY_ID_BYTES]
@@ -116,7 +112,7 @@ def read_note_lines(note: str, name: str, validator: str) -> list[bytes]:
 
 def _text(checkpoint: Checkpoint) -> str:
     root = base64.b64encode(bytes.fromhex(checkpoint.root)).decode()
-    return f"{_origin(checkpoint.validator)}\n{checkpoint.size}\n{root}\n"
+    return f"{ORIGIN_PREFIX}{checkpoint.validator}\n{checkpoint.size}\n{root}\n"
 
 
 SHA256 = re.compile("[0-9a-f]{64}")  # as it is written everywhere

@@ -132,7 +132,7 @@ class HeldEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """The evidence of all hotkeys in one reign, as a race carries it to the next (`arena.race.evidence`).
+    """The evidence of all hotkeys in one reign, as a race carries it to the next (`arena.race.weights`).
 
     `left_out`: the validators of which one is left out, behind "" for nobody.
     """

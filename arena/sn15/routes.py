@@ -36,7 +36,7 @@ from arena.door.form import UNSIGNED_PARTS, read_form
 from arena.door.service import Door, SubmissionStatus, form_document
 from arena.records.port import StoredSubmission
 from arena.sn15.picture import Answer, Picture, block_time_ms, utc_text, uuid_of, version_uuid, violation
-from arena.submissions.admission import CooldownError
+from arena.submissions.submission import CooldownError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError
@@ -226,8 +226,7 @@ class Sn15Auth(HttpCheck):
             signature = bytes.fromhex(headers[SIGNATURE].lower().removeprefix("0x"))
         except ValueError as error:
             raise HeaderError("INVALID_SIGNATURE_FORMAT", 400, "X-Signature is not hex") from error
-        message = f"{headers[HOTKEY]}:{timestamp}:{nonce}"
-        if not verify(hotkey, message.encode(), signature):
+        if not verify(hotkey, f"{headers[HOTKEY]}:{timestamp}:{nonce}".encode(), signature):
             raise HeaderError("INVALID_SIGNATURE", 401, "X-Signature is not the hotkey's over hotkey:timestamp:nonce")
         digest = hashlib.sha256(nonce.encode()).digest()
         return hotkey, -1 - (int.from_bytes(digest[:8]) >> 1)

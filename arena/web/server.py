@@ -45,7 +45,7 @@ from arena.chain.local import QUESTION_BYTES_MAX, ROUTE, ChainAnswer, ChainQuest
 from arena.door.service import Door, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Exchange, Places, add_exchange
-from arena.race.evidence import evidence_text
+from arena.race.weights import evidence_text
 from arena.records.proof import encode_proof
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_sn15_app, sn15_refusal
 from arena.store.postgres import PostgresStore

@@ -114,8 +114,7 @@ def loader(machine: str) -> str:
 
 def library_directories(root: Path) -> tuple[Path, ...]:
     """Directories of the root's system libraries, for a guest that does not have the root as its `/`."""
-    system = root / "usr"
-    return tuple(sorted({path.parent for path in system.rglob("*.so*") if path.is_file()}))
+    return tuple(sorted({path.parent for path in (root / "usr").rglob("*.so*") if path.is_file()}))
 
 
 def guest_environment(root: Path = Path("/")) -> dict[str, str]:

@@ -244,8 +244,7 @@ def make_work_directory(owner: int | None) -> Path:
 
 def sweep_work_directories() -> None:
     """Remove directories of ours whose host process is gone."""
-    parent = Path(tempfile.gettempdir())
-    for path in parent.glob(f"{_PREFIX}*"):
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         match = _NAME.fullmatch(path.name)
         is_dead = match is not None and not Path("/proc", match[1]).exists()
         if is_dead and not path.is_symlink() and os.access(path, os.R_OK | os.W_OK | os.X_OK):

@@ -15,9 +15,7 @@ import msgspec
 import typer
 
 from arena.bank.batch import Disclosure, check_release, read_batch
-from arena.race.evidence import UNIT, held_by_hotkey
-from arena.race.forecast import agents_of, day_of, spent
-from arena.race.forecast import forecast as predict
+from arena.race.weights import UNIT, held_by_hotkey
 from arena.records.model import SettlementRecord
 from foundation.codes import PEER_LACKS, TAIL_LACKS
 from foundation.errors import ArenaError

@@ -20,9 +20,9 @@ import typer
 from arena.chain.keys import HttpAuth
 from arena.chain.port import LOCAL_NETWORK, Metagraph, Signer, Subtensor, is_local
 from arena.race.draw import permitted_validators
-from arena.race.evidence import evidence_text
+from arena.race.weights import evidence_text
 from arena.records.log import agent_version_id
-from arena.submissions.model import SignedSubmission
+from arena.submissions.submission import SignedSubmission
 from arena.visibility.rule import opening_text
 from foundation.canonical import text_hash
 from foundation.codes import PEER_AWAY, Owner
@@ -109,7 +109,7 @@ class MinerSession:
     async def commit(self, name: str, source: str, *, is_anew: bool = False) -> tuple[SignedSubmission, dict[str, Any]]:
         """Commit to a source: what is handed in afterwards, and what to say of it. Raises ArenaError A1008, A1010,
         U3030, U3031."""
-        from arena.submissions.model import commit
+        from arena.submissions.submission import commit
         from neurons.settings.inputs import unix_ms
 
         made, block = await commit(self.signer, name, source, subtensor=self.chain, now_ms=unix_ms(), is_anew=is_anew)

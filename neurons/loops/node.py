@@ -15,9 +15,8 @@ from structlog.typing import FilteringBoundLogger
 from arena.bank.stock import Bank
 from arena.chain.keys import HttpAuth
 from arena.chain.port import Beacon, Metagraph, Signer, Subtensor
-from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.port import Peer
+from arena.exchange.port import HttpPeers, Peer
 from arena.exchange.pull import Puller
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy

@@ -34,7 +34,6 @@ from arena.race.agreement import (
     validators_of,
 )
 from arena.race.decider import decide, race_items
-from arena.race.evidence import evidence_before
 from arena.race.machine import (
     AdoptSettlement,
     AnchorLog,
@@ -74,6 +73,7 @@ from arena.race.machine import (
 from arena.race.schedule import ROLLS, Timeline, opening_ms, timeline, timeline_refusal
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
+from arena.race.weights import evidence_before
 from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import ReleaseRecord, SettlementRecord, Top
 from arena.records.port import WorkItem

@@ -37,7 +37,7 @@ from arena.race.schedule import opening_ms
 from arena.records.model import GateRecord, Origin, Subject
 from arena.records.port import StoredSubmission, SubmissionState
 from arena.store.postgres import PostgresStore
-from arena.submissions.admission import (
+from arena.submissions.submission import (
     admit,
     commitment_order,
     hashes_before,
@@ -45,8 +45,8 @@ from arena.submissions.admission import (
     neighbourhood,
     next_allowed_block,
     read_report,
+    signed_submission,
 )
-from arena.submissions.model import signed_submission
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, HOST_LACKS, STATE_PRUNED, lookup
 from foundation.errors import ArenaError

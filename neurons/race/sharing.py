@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from arena.chain.keys import HttpAuth, verify
 from arena.chain.port import Metagraph, Signer, split_endpoint
-from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService
-from arena.exchange.port import NoteQuestion, Peer, ProgressQuestion
+from arena.exchange.port import HttpPeers, NoteQuestion, Peer, ProgressQuestion
 from arena.exchange.pull import Puller, SourceRelay
 from arena.race.draw import permitted_validators
 from arena.race.machine import RaceState

@@ -20,7 +20,7 @@ from arena.door.service import Desk, Door, DoorRules, Registration
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import SignedSubmission, make_submission
+from arena.submissions.submission import SignedSubmission, make_submission
 from arena.web.server import DoorServer
 from harness.catalogue.server import listen
 from tests.arena.tail_stand import in_thread

@@ -11,12 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.chain.keys import HttpAuth, verify
-from arena.exchange.http_peers import HttpPeers
 from arena.exchange.log_digest import add_tally, extend, take_tally
 from arena.exchange.operator_files import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, ShareRules
-from arena.exchange.port import Count, LogDigest, NoteQuestion, Peer, Progress, RowsQuestion
+from arena.exchange.port import Count, HttpPeers, LogDigest, NoteQuestion, Peer, Progress, RowsQuestion
 from arena.exchange.pull import Pulled, Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
 from arena.export.assembly import log_row
@@ -25,7 +24,7 @@ from arena.records.body import decode_content
 from arena.records.log import LogStart, note_sha256, sign_checkpoint
 from arena.records.model import Payload, SettlementRecord
 from arena.records.sequencer import Sequencer
-from arena.submissions.model import SignedSubmission, waiting_row
+from arena.submissions.submission import SignedSubmission, waiting_row
 from arena.web.server import ExchangeServer
 from harness.catalogue.server import listen
 from tests.arena.local_peers import LocalPeers

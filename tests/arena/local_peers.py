@@ -1,4 +1,4 @@
-"""Peers within one process: their services themselves, with faults that can be set. The twin of `http_peers`.
+"""Peers within one process: their services themselves, with faults that can be set. The twin of `HttpPeers`.
 
 The same answers and the same codes as over HTTP, signatures of requests left out. Simulations and tests run on
 it; a fault is a value, and waiting goes through the sleep passed in.
@@ -17,7 +17,7 @@ from arena.exchange.peer_service import PeerService
 from arena.exchange.port import Answer, Peer, Question, RowsQuestion
 from arena.export.model import LogRow
 from arena.records.model import SettlementRecord
-from arena.submissions.model import SignedSubmission
+from arena.submissions.submission import SignedSubmission
 from foundation.codes import PEER_AWAY, PEER_REFUSED
 from foundation.errors import ArenaError
 

@@ -27,7 +27,7 @@ from arena.race.machine import (
     encode_event,
     open_race,
 )
-from arena.race.scores import LoggedRecord, SettlementInputs, control_subject, witness_subject
+from arena.race.scores import LoggedRecord, SettlementInputs, control_subject
 from arena.race.settle import NO_BEACON
 from arena.records.model import (
     AttemptRecord,
@@ -188,7 +188,7 @@ def control_of(rules: Policy) -> Candidate:
 
 
 def witness_of(rules: Policy, agent: str) -> Candidate:
-    return Candidate(subject=witness_subject(rules.race, agent), qualifying_score_e4=0)
+    return Candidate(subject=control_subject(rules.race, agent), qualifying_score_e4=0)
 
 
 def raced(

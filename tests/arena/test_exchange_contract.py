@@ -12,7 +12,7 @@ from arena.chain.keys import verify
 from arena.exchange.peer_service import ANSWERS_AT_ONCE, ShareRules, Shares
 from arena.exchange.port import NoteQuestion, Peer, ProgressQuestion, Question, RowsQuestion, SubmissionQuestion
 from arena.records.log import message_of, note_sha256
-from arena.submissions.model import make_submission
+from arena.submissions.submission import make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, TERMS, Case, HttpNet, LocalNet
 from tests.arena.log_stand import attempt, episode

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from arena.exchange.http_peers import HttpPeers
 from arena.exchange.port import (
+    HttpPeers,
     NoteQuestion,
     Peer,
     ProgressQuestion,

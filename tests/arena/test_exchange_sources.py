@@ -11,7 +11,7 @@ from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment
 from arena.exchange.pull import SourceRelay, require_committed
 from arena.records.port import EVERY_STATE
-from arena.submissions.model import make_submission, signed_submission
+from arena.submissions.submission import make_submission, signed_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import Case
 from tests.keys import generate_signer

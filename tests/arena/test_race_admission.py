@@ -19,7 +19,7 @@ from arena.policies import PAPER
 from arena.race.admission import RaceRecords, field_standings, next_word, outcome_at, select_candidates
 from arena.records.log import agent_version_id
 from arena.records.model import Candidate, GateRecord, Origin, Payload, Subject
-from arena.submissions.admission import commitment_order, hashes_before, neighbourhood
+from arena.submissions.submission import commitment_order, hashes_before, neighbourhood
 from tests.arena import race_stand as stand
 
 SUITE, CLOSING, HOUR = ("p0", "p1"), 20_000, 300  # an hour in blocks

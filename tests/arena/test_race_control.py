@@ -21,7 +21,6 @@ from arena.race.scores import (
     control_subject,
     count_results,
     pairs_given,
-    witness_subject,
 )
 from arena.race.settle import settle
 from arena.records.model import AttemptRecord, SettlementRecord, Standing, VerdictRecord
@@ -65,7 +64,7 @@ def about(row: Standing) -> tuple[object, ...]:
 
 
 def test_the_control_agent_is_nobodys_and_can_be_no_candidate():
-    subjects = [control_subject(PAPER.race), witness_subject(PAPER.race, "v-a"), witness_subject(PAPER.race, "v-b")]
+    subjects = [control_subject(PAPER.race, agent) for agent in ("", "v-a", "v-b")]
     assert len({subject.agent_version_id for subject in subjects}) == 3
     for subject in subjects:
         assert subject.is_control and subject.agent_sha256 == CONTROL_SHA256

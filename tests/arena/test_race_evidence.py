@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from arena.api.board import RaceView
 from arena.door.service import Desk
 from arena.policy import PromotionRules
-from arena.race.evidence import STAKES, UNIT, carry, held_millionths, is_enough, lead, needed
 from arena.race.settle import settle
+from arena.race.weights import STAKES, UNIT, carry, held_millionths, is_enough, lead, needed
 from arena.records.model import Evidence, SettlementRecord, Top
 from tests.arena.race_stand import VALS, candidate, controlled, inputs, policy
 

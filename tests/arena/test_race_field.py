@@ -11,9 +11,9 @@ from arena.policies import AGENTIC, DEMO, PAPER, SN15_2026_08
 from arena.race.admission import lone_race_refusal, seat, select_candidates
 from arena.race.decider import race_items
 from arena.race.draw import QualifyingResult, SuiteEnd, draw_problems, race_seed, suite_ends, work_order
-from arena.race.evidence import UNIT
 from arena.race.machine import RaceState, open_race, succession
 from arena.race.settle import settle
+from arena.race.weights import UNIT
 from arena.records.model import Evidence, HeldEvidence, Origin, PastSettlement, Top
 from tests.arena import race_stand as stand
 from tests.arena.race_stand import BEACON, RACE, candidate, controlled, drawn_race

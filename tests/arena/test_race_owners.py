@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from arena.policy import PromotionRules
 from arena.race.admission import select_candidates
-from arena.race.evidence import UNIT
 from arena.race.machine import vector_at
 from arena.race.settle import settle
-from arena.race.weights import no_places
+from arena.race.weights import UNIT, no_places
 from arena.records.model import Candidate, Evidence, HeldEvidence, Origin, SettlementRecord, Top
 from tests.arena import race_stand as stand
 from tests.arena.race_stand import VALS, changed, controlled, inputs, policy, solves

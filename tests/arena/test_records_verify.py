@@ -43,7 +43,7 @@ from arena.records.sequencer import Sequencer
 from arena.records.verification import BATCH, LogCheck, VerifyReport, verify_store
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import make_submission
+from arena.submissions.submission import make_submission
 from foundation.errors import ArenaError, Failure
 from foundation.executors import ProcessExecutor
 from harness.trace import Totals

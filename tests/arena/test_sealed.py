@@ -22,7 +22,7 @@ from arena.chain.keys import keypair_signer
 from arena.exchange.port import QUESTIONS
 from arena.records.model import EvaluationRecord
 from arena.sn15.picture import uuid_of, version_uuid
-from arena.submissions.model import make_submission
+from arena.submissions.submission import make_submission
 from problems.model import POOLS
 from problems.score import Constraint
 from tests.arena.door_stand import WIDE_RULES, Miner, SigningAuth, Stand

@@ -11,8 +11,14 @@ from arena.gate.rules import finding, make_report
 from arena.policy import CooldownRules
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
-from arena.submissions.admission import CooldownError, admit, next_allowed_block
-from arena.submissions.model import SignedSubmission, is_authentic, make_submission
+from arena.submissions.submission import (
+    CooldownError,
+    SignedSubmission,
+    admit,
+    is_authentic,
+    make_submission,
+    next_allowed_block,
+)
 from foundation.errors import ArenaError
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")

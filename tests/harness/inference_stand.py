@@ -17,7 +17,7 @@ from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway, Ledger
 from harness.inference.journal import MemoryJournal
 from harness.inference.port import InferenceRules, ModelReply, Upstream
-from harness.inference.scripted.model import RequestError, complete
+from harness.inference.scripted.model import complete
 from harness.limits import EpisodeLimits
 
 Behaviour = Callable[[dict[str, Any]], tuple[Any, ...]]  # status, body (None: hangs up), and headers if any
@@ -60,8 +60,8 @@ def scripted(request: dict[str, Any]) -> tuple[Any, ...]:
     """What the scripted model answers."""
     try:
         return 200, json.dumps(complete(request)).encode()
-    except RequestError as error:
-        return status(error.status, str(error))(request)
+    except ArenaError as error:
+        return status(int(error.failure.detail[5:8]), error.failure.detail[10:])(request)
 
 
 class OtherServer:

@@ -19,7 +19,7 @@ from arena.policy import Policy
 from arena.records.verification import VerifyReport, verify_store
 from arena.store.embedded import EmbeddedServer, embedded_server
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import waiting_row
+from arena.submissions.submission import waiting_row
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate

@@ -26,7 +26,7 @@ from arena.records.port import Lease, StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import SignedSubmission, make_submission, waiting_row
+from arena.submissions.submission import SignedSubmission, make_submission, waiting_row
 from foundation.errors import Failure
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict

@@ -34,7 +34,7 @@ from arena.door.client import DoorAnswer, DoorClient, deliver, find_doors
 from arena.policies import DEMO, PAPER
 from arena.policy import Policy
 from arena.race.schedule import shared_closes_ms
-from arena.submissions.model import SignedSubmission, commit
+from arena.submissions.submission import SignedSubmission, commit
 from harness.catalogue.native import open_catalogue
 from neurons.cli.operator import app as operator_app
 from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process

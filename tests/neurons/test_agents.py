@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from arena.policies import DEMO
-from arena.race.evidence import carry, is_enough
+from arena.race.weights import carry, is_enough
 from arena.records.model import Evidence
 from harness.agents.registry import reference_agent
 from harness.catalogue.build import build_index, write_documents

@@ -17,7 +17,7 @@ from arena.race.schedule import embargo_ends_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord
 from arena.records.port import EVERY_STATE
-from arena.submissions.model import SignedSubmission, make_submission, waiting_row
+from arena.submissions.submission import SignedSubmission, make_submission, waiting_row
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.arena.chain_faults import set_finality_lag

@@ -35,7 +35,6 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "arena/race/scores.py",
             "arena/race/draw.py",
             "arena/race/weights.py",
-            "arena/race/evidence.py",
         ),
         ("tests/arena/test_race_*.py", "tests/arena/test_weights.py"),
     ),

@@ -19,7 +19,7 @@ import bittensor
 
 from arena.chain.keys import keypair_signer
 from arena.chain.real import BittensorSubtensor
-from arena.submissions.model import commit, waiting_row
+from arena.submissions.submission import commit, waiting_row
 from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, stop_process, watch
 from neurons.settings.settings import Settings, environment_of
 from tests.neurons.arena_stand import build_small_catalogue, lay_run, opened_store, short_folder

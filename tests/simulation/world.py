@@ -34,7 +34,7 @@ from arena.race.schedule import Timeline, race_number, timeline
 from arena.records.model import Subject
 from arena.records.port import Lease, LeaseLostError, StoredSubmission
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import SignedSubmission, make_submission
+from arena.submissions.submission import SignedSubmission, make_submission
 from foundation.errors import Failure
 from neurons.loops.checkpoints import AnchorLoop
 from neurons.loops.node import Sharing

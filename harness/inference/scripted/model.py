@@ -18,8 +18,8 @@ import msgspec
 import orjson
 
 from foundation.canonical import foreign_text
+from foundation.codes import BAD_REQUEST, NO_ENDPOINT
 from foundation.errors import ArenaError
-from harness.inference.client import code_of_status
 from harness.inference.port import ModelReply, Upstream
 from harness.inference.reply import read_reply
 from harness.inference.request import AskedMessage
@@ -31,14 +31,6 @@ _NARRATED_WORDS = 40
 _TEXT_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _RESULT_BLOCK = re.compile(r"<(tool_response|obs|tool_result)>(.*?)</\1>", re.DOTALL)
 _HISTORY_BLOCK = re.compile(r"<(user|tool_call|obs)>(.*?)</\1>", re.DOTALL)
-
-
-class RequestError(Exception):
-    """The request is refused with an HTTP `status`."""
-
-    def __init__(self, status: int, message: str) -> None:
-        self.status = status
-        super().__init__(message)
 
 
 class _Named(msgspec.Struct):
@@ -57,16 +49,17 @@ class _Request(msgspec.Struct):
 def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     """The completion of `request`, in the shape of the OpenAI protocol.
 
-    Raises RequestError: 404 for an unknown model, 400 for a request without messages or one that streams.
+    Raises ArenaError as an endpoint's answer is read: U3001 (404) for an unknown model, A1040 (400) for a request
+    without messages or one that streams.
     """
     if (model := request.get("model")) not in (known := (*SKILLS, TOY)):
-        raise RequestError(404, f"model {model!r} does not exist; known: {', '.join(known)}")
+        raise ArenaError(NO_ENDPOINT, f"HTTP 404: model {model!r} does not exist; known: {', '.join(known)}")
     if request.get("stream"):
-        raise RequestError(400, "this server does not stream")
+        raise ArenaError(BAD_REQUEST, "HTTP 400: this server does not stream")
     try:
         asked = msgspec.convert(request, _Request)
     except msgspec.ValidationError as error:
-        raise RequestError(400, f"the request is not well formed: {error}") from error
+        raise ArenaError(BAD_REQUEST, f"HTTP 400: the request is not well formed: {error}") from error
     texts: list[tuple[str, str]] = [(message.role, message.text) for message in asked.messages]
     offered = {tool.function.name for tool in asked.tools or ()}
     system = "\n".join(text for role, text in texts if role == "system")
@@ -233,7 +226,4 @@ class ScriptedUpstream(Upstream):
 
     def complete(self, request: str) -> ModelReply:
         """As `Upstream.complete`. Raises ArenaError A1040, U3001."""
-        try:
-            return read_reply(orjson.dumps(complete(orjson.loads(request))))
-        except RequestError as error:
-            raise ArenaError(code_of_status(error.status), f"HTTP {error.status}: {error}") from error
+        return read_reply(orjson.dumps(complete(orjson.loads(request))))

@@ -389,8 +389,7 @@ class _Shopper:
 
     def _turn(self, *calls: WrittenCall) -> Generator[ShopperTurn, list[Any], list[Any]]:
         think, self._notes = "\n".join(self._notes), []
-        results = yield ShopperTurn(think=think, calls=calls)
-        return results
+        return (yield ShopperTurn(think=think, calls=calls))
 
     # What it says: visible reasoning. Everything cited is in a tool result of the same conversation, letter by letter.
 
