@@ -15,8 +15,8 @@ from arena.export.verification import verify_export
 from arena.records.log import Checkpoint, read_checkpoint, sign_checkpoint
 from neurons.cli.options import StoreFlags
 from neurons.cli.presenter import printing_json
-from neurons.cli.verify import verify as verify_command
-from neurons.cli.verify import verify_folder
+from neurons.cli.records import verify as verify_command
+from neurons.cli.records import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.test_records_verify import OneSlot
 
