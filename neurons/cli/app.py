@@ -59,7 +59,7 @@ COMMANDS = (
     CommandEntry("report", "evaluate:report_app", _TRAINING, "Lay evaluations beside the paper's Table 1."),
     CommandEntry("lineage", "train", _TRAINING, "Show where a checkpoint comes from."),
     CommandEntry("reenter", "train", _TRAINING, "Make a checkpoint race again."),
-    CommandEntry("problems", "bank", _OPERATOR, "List, check, score, make, sort and seal problems."),
+    CommandEntry("problems", "problems", _OPERATOR, "List, check, score, make, sort and seal problems."),
     CommandEntry("catalogue", "catalogue", _OPERATOR, "Make, build and serve product catalogues."),
     CommandEntry("operator", "operator", _OPERATOR, "Hand out what all validators share, signed."),
     CommandEntry("submissions", "operator:submissions_app", _OPERATOR, "See what the gate holds, and decide it."),

@@ -30,11 +30,10 @@ from neurons.cli.options import (
     StateDirOption,
     TrustUnsignedOption,
     command,
-    shipped_path,
+    refuse_existing,
     state_folder,
 )
 from neurons.cli.presenter import show, show_progress, table_text
-from neurons.cli.problems import refuse_existing
 from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED
 from training.agents import distilled_prompt

@@ -20,9 +20,8 @@ import typer
 from foundation.errors import ArenaError
 from harness.tools.registry import profile_schemas
 from neurons.cli.agent import read_agent, require_accepted, source_of
-from neurons.cli.options import BenchFlags, ClusterOption, command
+from neurons.cli.options import BenchFlags, ClusterOption, command, read_files
 from neurons.cli.presenter import field_lines, say, show, show_progress
-from neurons.cli.problems import read_files
 from neurons.cli.train import say_device
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 from problems.model import Problem

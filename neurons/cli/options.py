@@ -16,7 +16,7 @@ import dataclasses
 import inspect
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from arena.records.model import RecordContent, SignedRecord
     from arena.store.postgres import PostgresStore
     from neurons.settings.settings import Settings
+    from problems.clusters import ProductClasses
+    from problems.model import Problem, Product
     from training.corpus.gates import Guard
     from training.corpus.model import CorpusPool
 
@@ -82,6 +84,9 @@ ProblemFile = Annotated[
 ProblemFiles = Annotated[list[Path], typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.")]
 CatalogueOption = Annotated[
     Path | None, typer.Option("--catalogue", help="Index folder of `arena catalogue build`. Default: the node's own.")
+]
+GoodsOption = Annotated[
+    Path | None, typer.Option("--catalogue", help="Index folder of `arena catalogue build`, or its documents.jsonl.")
 ]
 TitlesOption = Annotated[
     str, typer.Option("--titles", help="Title matcher: lexical/1, or the file of a bank's title release.")
@@ -231,7 +236,6 @@ class LeakFlags:
         """
         from arena.bank.partition_file import read_partition, read_public_manifest
         from arena.chain.keys import verify
-        from neurons.cli.problems import classes_in, read_files
         from training.corpus.gates import Guard
 
         if is_needed and not (self.held_out or self.partition):
@@ -363,3 +367,59 @@ def read_or_none(record: SignedRecord) -> RecordContent | None:
         return decode_content(record.content)
     except ArenaError:
         return None
+
+
+# -- problems and products that a command reads
+def products_in(catalogue: Path | None) -> Iterator[Product]:
+    """Every product of an index, or of a file of documents. Raises typer.BadParameter for None."""
+    from harness.catalogue.build import read_products
+    from harness.catalogue.native import open_catalogue
+
+    if catalogue is None:
+        raise typer.BadParameter("name the products", param_hint="--catalogue")
+    return read_products(catalogue) if catalogue.is_file() else open_catalogue(catalogue).products()
+
+
+def classes_in(catalogue: Path | None) -> ProductClasses:
+    """Which products are near-identical; by their titles alone where no catalogue is given."""
+    from problems.clusters import NO_CATALOGUE, find_classes
+
+    return find_classes(products_in(catalogue)) if catalogue else NO_CATALOGUE
+
+
+def read_file(path: Path) -> Sequence[Problem]:
+    """The problems of a file, or of the shipped suite of that name where no such file exists.
+
+    Raises ArenaError P4001 to P4009 naming line and field, typer.BadParameter when it holds no problem, OSError.
+    """
+    from problems.formats import read_problems
+
+    if not path.exists() and (suite := shipped_named(str(path))):
+        return suite
+    with path.open("rb") as stream:
+        problems = read_problems(stream)
+    if not problems:
+        raise typer.BadParameter(f"{path} holds no problem")
+    return problems
+
+
+def read_files(paths: Sequence[Path]) -> list[Problem]:
+    """The problems of several files, in order."""
+    return [problem for path in paths for problem in read_file(path)]
+
+
+def shipped_named(name: str) -> Sequence[Problem]:
+    """The problems of a shipped suite; none when no suite has that name. Raises ArenaError P4010 for damaged files."""
+    from arena.bank.suite_signature import open_shipped
+    from arena.chain.keys import verify
+    from problems.suites import SUITES
+
+    return open_shipped(name, verify).problems if name in SUITES else ()
+
+
+# -- what a command writes
+def refuse_existing(path: Path, instead: str = "choose another path, or move it away") -> None:
+    """Raise typer.BadParameter when something stands at `--out` already; make the folder that it is to be in."""
+    if path.exists():
+        raise typer.BadParameter(f"{path} exists: {instead}", param_hint="--out")
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)

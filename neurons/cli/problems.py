@@ -1,29 +1,62 @@
-"""`arena problems`: list, check, score and make problems, and make what an operator seals of them.
+"""`arena problems`: list, check, score and make problems; an operator's bank, from problems to sealed batches.
 
 Rules: `problems`, `arena/bank`. Files, suites and catalogues that the commands read are opened here.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 import secrets
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
 
+from arena.bank.batch import read_batch
+from arena.bank.partition_file import assign, read_partition, unpartitioned, write_partition
+from arena.bank.released_problems import released_pool
+from arena.bank.sealing import deal, lock_all, notice_bytes, opening_time, write_sealed
+from arena.bank.stock import SUFFIX, Bank
 from arena.chain.keys import verify
+from arena.chain.opening import open_beacon, open_timelock
+from arena.chain.port import is_local
+from arena.export.assembly import read_releases
+from arena.race.schedule import coming_closes_ms
+from arena.records.model import ReleaseRecord
 from foundation.durable_files import write_whole
-from neurons.cli.options import ProblemFile, TitlesOption, command
-from neurons.cli.presenter import EXIT_FAILED, echo_json, say, show, show_progress
-from problems.clusters import NO_CATALOGUE, ProductClasses, find_classes, find_clusters
-from problems.formats import Documents, read_problems, score_cases, write_problems
-from problems.model import BUCKETS, Bucket, Problem, Product
+from neurons.cli.options import (
+    GoodsOption,
+    ProblemFile,
+    ProblemFiles,
+    StateDirOption,
+    TitlesOption,
+    WalletFlags,
+    classes_in,
+    command,
+    products_in,
+    read_file,
+    read_files,
+    refuse_existing,
+    state_folder,
+)
+from neurons.cli.presenter import EXIT_FAILED, echo_json, refuse, say, show, show_progress
+from problems.clusters import find_clusters
+from problems.formats import Documents, score_cases, write_problems
+from problems.model import BUCKETS, Bucket, Problem
+from problems.partition import KEY_BYTES, freeze
 from problems.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
-from problems.titles import TitleMatcher, decode_accepted, matcher_named
+from problems.titles import TitleMatcher, cut_titles, decode_accepted, encode_accepted, matcher_named
 
 BANK_SIZE = 75  # as the paper's test set
+Counts = tuple[int, int, int]
+_WHY = {
+    "held_out": "held out by name",
+    "cluster": "shares a leak cluster with another pool's problem",
+    "partition": "the partition gives it, or an answer of it, another pool",
+}
 
 app = typer.Typer(
     help="""List, check, score, make, sort and seal problems.
@@ -34,26 +67,6 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
 )
-
-
-GoodsOption = Annotated[
-    Path | None, typer.Option("--catalogue", help="Index folder of `arena catalogue build`, or its documents.jsonl.")
-]
-
-
-def products_in(catalogue: Path | None) -> Iterator[Product]:
-    """Every product of an index, or of a file of documents. Raises typer.BadParameter for None."""
-    from harness.catalogue.build import read_products
-    from harness.catalogue.native import open_catalogue
-
-    if catalogue is None:
-        raise typer.BadParameter("name the products", param_hint="--catalogue")
-    return read_products(catalogue) if catalogue.is_file() else open_catalogue(catalogue).products()
-
-
-def classes_in(catalogue: Path | None) -> ProductClasses:
-    """Which products are near-identical; by their titles alone where no catalogue is given."""
-    return find_classes(products_in(catalogue)) if catalogue else NO_CATALOGUE
 
 
 @command(app, "list")
@@ -218,41 +231,281 @@ def synthesize(
     show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"])
 
 
-def read_file(path: Path) -> Sequence[Problem]:
-    """The problems of a file, or of the shipped suite of that name where no such file exists.
+@command(app)
+def partition(
+    paths: ProblemFiles,
+    wallet: WalletFlags,
+    out: Annotated[Path, typer.Option(help="The private file, mode 0600; its key never leaves it.")],
+    suite: Annotated[list[Path] | None, typer.Option(help="Never raced or trained on. Default: s1, s2, s3.")] = None,
+    catalogue: GoodsOption = None,
+    eval_counts: Annotated[Counts, typer.Option("--eval", help="Of `eval`: product, shop, voucher.")] = (28, 24, 23),
+    dev_counts: Annotated[Counts, typer.Option("--dev", help="Of `dev`: product, shop, voucher.")] = (20, 20, 20),
+    is_extending: Annotated[bool, typer.Option("--extend", help="Enter problems into the manifest at --out.")] = False,
+) -> None:
+    """Deal the clusters of a bank to its pools, once, and sign the result.
 
-    Raises ArenaError P4001 to P4009 naming line and field, typer.BadParameter when it holds no problem, OSError.
+    Suites are never_touch; eval (75 problems by default) and dev are drawn by the key over whole clusters; the
+    rest is train. What is frozen never moves: with --extend new problems go where their answers already are, and those
+    that would join two pools are refused, named, and give exit code 1. OUT holds the key that finds every answer: it
+    stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only; --extend adds
+    another. It names no problem, but two of them side by side show which clusters grew: publish each when the problems
+    that entered with it are released. Next: `arena problems seal --partition OUT`.
     """
-    if not path.exists() and (suite := shipped_named(str(path))):
-        return suite
-    with path.open("rb") as stream:
-        problems = read_problems(stream)
-    if not problems:
-        raise typer.BadParameter(f"{path} holds no problem")
-    return problems
+    classes = classes_in(catalogue)
+    signer = wallet.open()
+    problems = read_files(paths)
+    if is_extending:
+        assigned = assign(out, problems, signer, verify, lambda: classes)
+        counts = {name: assigned.pools.count(name) for name in dict.fromkeys(assigned.pools)}
+        sha256, refused = assigned.partition_sha256, assigned.refused
+        row = {"path": str(out), "sha256": sha256, "entered": counts, "refused": refused}
+        lines = [f"refused: {problem_id} would join two pools, or is a suite's" for problem_id in refused]
+        entered = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing"
+        show(row, [*lines, f"entered {entered}; manifest {sha256}"])
+        raise typer.Exit(EXIT_FAILED if refused else 0)
+    refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
+    key = secrets.token_bytes(KEY_BYTES)
+    manifest = freeze(
+        problems,
+        read_files(suite or [Path(name) for name in ("s1", "s2", "s3")]),
+        seed=1,
+        key=key,
+        classes=classes,
+        eval_counts=dict(zip(BUCKETS, eval_counts, strict=True)),
+        dev_counts=dict(zip(BUCKETS, dev_counts, strict=True)),
+    )
+    public = write_partition(out, manifest, key, signer)
+    counts = dict(manifest.problem_counts)
+    row = {"path": str(out), "public": str(public), "sha256": manifest.sha256, "signer": signer.hotkey, "pools": counts}
+    lines = [
+        f"{', '.join(f'{number} {name}' for name, number in counts.items())}; signed by {signer.hotkey}",
+        f"manifest {manifest.sha256}",
+        f"private: {out} (keep it)\npublic:  {public} (publish it when its problems are released)",
+        f"next: arena problems seal PROBLEMS --partition {out} --out FOLDER",
+    ]
+    show(row, lines)
 
 
-def read_files(paths: Sequence[Path]) -> list[Problem]:
-    """The problems of several files, in order."""
-    return [problem for path in paths for problem in read_file(path)]
+@command(app)
+def pool(
+    exports: Annotated[
+        list[Path], typer.Argument(metavar="EXPORT...", help="Signed exports: they say what is public.")
+    ],
+    out: Annotated[Path, typer.Option(help="File to write; it must not exist.")],
+    chosen: Annotated[Literal["train", "dev"], typer.Option("--pool", help="No other pool comes out.")] = "train",
+    held_out: Annotated[list[Path] | None, typer.Option(help="Problems kept out, and their leak clusters.")] = None,
+    partition: Annotated[Path | None, typer.Option(help="The bank's private file: it knows what is sealed.")] = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Write the released problems of a pool, to sample on and learn from.
+
+    An export says which problems its races released, of which pools; what they ask and what answers them stands in no
+    record, only in the batches that a validator keeps once a race has opened them. So the validator's operator runs
+    this, and hands the file on with the export. A batch counts when it is the one that was released, byte for byte
+    (exit code 4 otherwise). A held-out problem never comes out, nor does one that shares a leak cluster with a problem
+    of another pool: those are named on stderr. Exit code 1 when nothing is left.
+
+    arena problems pool export --pool train --out problems/train.jsonl
+    """
+    from training.corpus.exports import open_export
+
+    refuse_existing(out)
+    state = state_folder(state_dir)
+    folder = state / "bank"
+    held = [read_batch(path) for path in sorted(folder.glob("*.batch.json"))]
+    if not held:
+        raise typer.BadParameter(f"{folder} holds no *.batch.json", param_hint="--state-dir")
+    releases: list[ReleaseRecord] = []
+    with show_progress() as progress:
+        for export in exports:  # each is verified whole before its releases count
+            tell = functools.partial(progress, "verify")
+            open_export(export, verify, progress=tell)
+            releases += read_releases(export)
+    entered = None if partition is None else read_partition(partition, verify)
+    taken = released_pool(chosen, releases, held, held_out=read_files(held_out or []), partition=entered)
+    if taken.problems:
+        out.write_text("".join(f"{line}\n" for line in write_problems(taken.problems)), encoding="utf-8")
+    for one in taken.left_out:
+        typer.echo(f"left out: {one.problem_id}: {_WHY[one.reason]}", err=True)
+    if taken.batches_missing:
+        typer.echo(f"released, and not in {folder}: {', '.join(taken.batches_missing)}", err=True)
+    for race in taken.titles:
+        typer.echo(f"{race} brought accepted titles: arena race show {race} --titles titles-{race}.json", err=True)
+    row = {name: getattr(taken, name) for name in ("races", "left_out", "titles", "batches_missing")}
+    path, count = str(out) if taken.problems else None, len(taken.problems)
+    detail = f"{out}: {count} problems of {chosen}, of {len(taken.races)} races"
+    none = f"no released problem of {chosen}: nothing was written"
+    show({"pool": chosen, "path": path, "problems": count, **row}, [detail if count else none])
+    raise typer.Exit(0 if count else EXIT_FAILED)
 
 
-def shipped_named(name: str) -> Sequence[Problem]:
-    """The problems of a shipped suite; none when no suite has that name. Raises ArenaError P4010 for damaged files."""
-    from arena.bank.suite_signature import open_shipped
-    from problems.suites import SUITES
+@command(app)
+def seal(
+    paths: ProblemFiles,
+    wallet: WalletFlags,
+    out: Annotated[Path, typer.Option(help="Folder for the sealed files; those that stand there are continued.")],
+    races: Annotated[int, typer.Option(min=1, max=400, help="For how many races.")] = 30,
+    size: Annotated[int, typer.Option(min=0, help="Problems a batch; 0: as many as the policy says.")] = 0,
+    policy: Annotated[str, typer.Option(help="Policy by name or JSON file: it says when races close.")] = "",
+    partition: Annotated[
+        Path | None, typer.Option(help="The bank's private file; problems are entered into it.")
+    ] = None,
+    catalogue: GoodsOption = None,
+    titles: Annotated[Path | None, typer.Option(help="Title release of the problems; a batch takes its part.")] = None,
+) -> None:
+    """Seal batches for the coming races: signed, and encrypted to the beacon's round after each race's close.
 
-    return open_shipped(name, verify).problems if name in SUITES else ()
+    Writes one NAME.sealed.json (for validators: a holder can read it once the round is out) and one
+    NAME.notice.json (public: commitments, random ids, round, signature) a race. Nobody can read a sealed file before
+    its round, you included; keep the problem files apart, or delete them. On the network `local` the beacon is the
+    twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where
+    the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
+    """
+    from neurons.settings.inputs import policy_of, unix_ms
+    from neurons.settings.settings import resolve
+
+    settings = resolve({"policy": policy, "network": wallet.network}).settings
+    rules = policy_of(settings)
+    if rules.race.closes_after_ms is not None:
+        raise typer.BadParameter(
+            f"races of policy {rules.name} close some time after they open: no round can be known ahead",
+            param_hint="--policy",
+        )
+    is_real = not is_local(settings.network)  # whose validators will ask both of every batch
+    if is_real and partition is None:
+        raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
+    if is_real and titles is None:
+        raise typer.BadParameter("a real network's batches hold their accepted titles", param_hint="--titles")
+    problems = read_files(paths)
+    accepted = cut_titles(decode_accepted(titles.read_bytes()), problems) if titles else None
+    signer = wallet.open()
+    timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
+    before = Bank(out, signer.hotkey, verify, timelock, beacon).notices()
+    start_ms = max([unix_ms(), *(timelock.opens_ms(notice.round) for notice in before)])
+    closes_ms = coming_closes_ms(start_ms, rules.race, races)
+    assigned = unpartitioned(problems)
+    if partition is not None:
+        if catalogue is None:
+            typer.echo("new problems enter by titles alone; --catalogue finds near-identical products", err=True)
+        assigned = assign(partition, problems, signer, verify, lambda: classes_in(catalogue))
+    used = frozenset(problem.problem_id for notice in before for problem in notice.problems)
+    dealt = deal(assigned, races, size or rules.race.batch_problems, used)
+    locked = lock_all(
+        dealt,
+        closes_ms,
+        timelock=timelock,
+        beacon=beacon,
+        signer=signer,
+        random_bytes=secrets.token_bytes,
+        now_ms=unix_ms,
+        titles=accepted,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    with show_progress() as progress:
+        for made, sealed in enumerate(locked, 1):
+            notice = sealed.notice
+            write_sealed(out / f"{notice.race_id}{SUFFIX}", sealed)
+            (out / f"{notice.race_id}.notice.json").write_bytes(notice_bytes(sealed))
+            progress("seal", made, races)
+            opens, count = opening_time(notice, timelock), len(notice.problems)
+            row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": count}
+            rows.append(row | {"batch_sha256": notice.batch_sha256})
+            say(f"{notice.race_id}  round {notice.round}  opens {opens}  {count} problems")
+    for problem_id in assigned.refused:
+        typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
+    said = f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody"
+    show(rows, [said, f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"])
+
+
+@command(app)
+def titles(
+    paths: ProblemFiles,
+    out: Annotated[Path, typer.Option(help="The release to write; refused when it exists.")],
+    name: Annotated[str, typer.Option(help="What outcomes carry beside the matcher's name, e.g. bank-2026-11.")],
+    catalogue: GoodsOption = None,
+    embeddings: Annotated[
+        str, typer.Option(help="A /v1 endpoint of /embeddings; key: OPENAI_API_KEY. Else lexical/1.")
+    ] = "",
+    model: Annotated[str, typer.Option(help="With --embeddings: the model.")] = "Qwen/Qwen3-Embedding-0.6B",
+    vectors: Annotated[Path | None, typer.Option(help="With --embeddings: folder that keeps vectors.")] = None,
+) -> None:
+    """Build a title release: per reward title, the products that pass it.
+
+    Scoring is then membership in a list, the same on every validator. Make one for the suite, which is public as the
+    suite is (`arena problems sign-suite --titles`), and another one for the problems that will be sealed: it names
+    their answers, stays with you (mode 0600), and goes into the batches themselves (`arena problems seal --titles`).
+    Says how many pairs lie within 0.01 of the threshold of 0.70: the verdicts that are least certain.
+    """
+    from arena.bank.titles import EmbeddingsEndpoint, build_lexical, build_release
+    from problems.title_index import TitleIndex
+
+    refuse_existing(out)
+    problems, products = read_files(paths), tuple(products_in(catalogue))
+    if embeddings:
+        endpoint = EmbeddingsEndpoint(embeddings, model, api_key=os.environ.get("OPENAI_API_KEY", ""))
+        with contextlib.closing(endpoint), show_progress() as progress:
+            release, report = build_release(
+                problems,
+                products,
+                endpoint,
+                vectors or out.parent / "vectors",
+                name=f"{model}@{name}",
+                on_progress=functools.partial(progress, "embed"),
+            )
+    else:
+        release, report = build_lexical(problems, TitleIndex(products), name)
+    write_whole(out, encode_accepted(release), mode=0o600)
+    lines = [
+        f"{report.name}: {report.reward_titles:,} titles over {report.products:,} products, "
+        f"{report.pairs_accepted:,} pairs pass, {report.uncertain:,} lie within 0.01 of the threshold",
+        f"{report.accepted_alone:,} titles take one product, the widest {report.accepted_most:,}",
+        f"written to {out}: next: arena problems seal --titles {out}, or sign-suite --titles for a suite",
+    ]
+    show({"path": str(out), "report": report}, lines)
+
+
+@command(app)
+def sign_suite(
+    path: ProblemFile,
+    wallet: WalletFlags,
+    titles: Annotated[Path, typer.Option(help="Title release that lists every reward title of the suite.")],
+    out: Annotated[Path, typer.Option(help="Folder for the signed files, e.g. STATE_DIR/suites.")],
+    name: Annotated[str, typer.Option(help="The suite's name, as policies name it.")] = "s1",
+    catalogue: GoodsOption = None,
+) -> None:
+    """Sign a suite with the operator's key, so that validators qualify agents on it.
+
+    Writes NAME.jsonl, NAME.titles.json, NAME.manifest.json and NAME.signature.json. On a real network a validator reads
+    them from STATE_DIR/suites when it starts, and runs with no suite but the one that its setting bank_hotkey signed:
+    `arena operator publish OUT` brings them there.
+    Every problem must be solvable in the catalogue under these titles; one that is not is named, nothing is written,
+    and the exit code is 1. The files are public. Make the titles with `arena problems titles`.
+    """
+    from arena.bank.suite_signature import write_suite
+    from problems.suites import CatalogueRecipe, products_sha256
+
+    if out.exists():
+        refuse_existing(out / f"{name}.manifest.json")
+    problems, release = read_file(path), decode_accepted(titles.read_bytes())
+    products = {product.product_id: product for product in products_in(catalogue)}
+    checks = [check_solvable(problem, products.get, release) for problem in problems]
+    if bad := [f"{one.problem_id}: {one.failure.code} {one.failure.detail}" for one in checks if one.failure]:
+        raise refuse("\n".join(bad), EXIT_FAILED)
+    signer = wallet.open()
+    recipe = CatalogueRecipe(
+        generator="given", documents=len(products), seed=0, products_sha256=products_sha256(products.values())
+    )
+    manifest = write_suite(out, name, problems, release, recipe, signer)
+    counts = ", ".join(f"{count} {bucket}" for bucket, count in manifest.counts.items())
+    lines = [
+        f"{name}: {counts} over {len(products):,} products, titles {manifest.titles}; signed by {signer.hotkey}",
+        f"written to {out}: next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}",
+    ]
+    show({"path": str(out), "signer": signer.hotkey, "manifest": manifest}, lines)
 
 
 def read_matcher(name: str) -> TitleMatcher:
     """A built-in matcher, or the release in the file of that name."""
     path = Path(name)
     return decode_accepted(path.read_bytes()) if path.is_file() else matcher_named(name)
-
-
-def refuse_existing(path: Path, instead: str = "choose another path, or move it away") -> None:
-    """Raise typer.BadParameter when something stands at `--out` already; make the folder that it is to be in."""
-    if path.exists():
-        raise typer.BadParameter(f"{path} exists: {instead}", param_hint="--out")
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)

@@ -17,9 +17,18 @@ import typer
 
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from neurons.cli.options import BenchFlags, ClusterOption, LeakFlags, PolicyOption, command, policy_named, shipped_path
+from neurons.cli.options import (
+    BenchFlags,
+    ClusterOption,
+    LeakFlags,
+    PolicyOption,
+    command,
+    policy_named,
+    read_file,
+    read_files,
+    shipped_named,
+)
 from neurons.cli.presenter import EXIT_FAILED, exit_code, field_lines, show, show_progress
-from neurons.cli.problems import read_file, read_files, shipped_named
 from neurons.practice.opening import open_bench, open_endpoint
 from training.agents import NAME, make_reentry
 from training.guards import GuardStopError

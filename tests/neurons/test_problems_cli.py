@@ -16,7 +16,7 @@ from arena.bank.suite_signature import read_suite
 from arena.chain.beacon import LocalTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
 from foundation.errors import ArenaError
-from neurons.cli.bank import app
+from neurons.cli.problems import app
 from problems.formats import read_problems
 from problems.titles import reward_titles
 from tests.problems.stand import make_catalogue

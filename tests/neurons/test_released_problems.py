@@ -15,8 +15,8 @@ from arena.bank.batch import SealedBatch, seal, write_batch
 from arena.bank.released_problems import released_pool
 from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError
-from neurons.cli.bank import app
 from neurons.cli.presenter import EXIT_INTEGRITY, exit_code
+from neurons.cli.problems import app
 from problems.clusters import answer_marks
 from problems.formats import read_problems
 from problems.model import Bucket, Pool, Problem, RewardItem

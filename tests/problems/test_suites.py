@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from foundation.errors import ArenaError
-from neurons.cli.bank import app
+from neurons.cli.problems import app
 from problems.formats import count_web, problem_bytes, read_problems, write_problems
 from problems.model import PriceRule, Product
 from tests.problems.stand import PROBLEMS, PRODUCT_PROBLEM, PRODUCTS, make_catalogue
