@@ -133,20 +133,17 @@ class Supervisor:
         self._drain = StopSignal(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
         self._checkpoints = CheckpointLoop(node, settings.checkpoint_dir)
         qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
-        self._clock = clock = RaceClock(node, qualifying, self._checkpoints)
+        self._clock = clock = RaceClock(node, qualifying, self._checkpoints, self._drain)
         watch, serving = ChainWatch(node), node.serving
         sharing = self._sharing = SharingLoop(node, node.sharing, clock.current) if node.sharing else None
         exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
         door = (settings.public_endpoint or serving.door_address) if serving and serving.door_address else ""
         endpoint = node.sharing.endpoint if node.sharing else door
-        heart = HeartbeatLoop(
-            node,
-            watch,
-            logs=clock.current_logs,
-            peers=sharing.peers_seen if sharing else tuple,
-            ended_otherwise=lambda: (clock.not_ours, clock.missed),
-        )
+        heart = HeartbeatLoop(node, watch, clock, sharing)
+        self._database = None if settings.database_dsn.get_secret_value() else DatabaseWatch(node)
         self._turning: list[Turning | None] = [
+            clock,
+            self._database,
             Intake(node, qualifying),
             *(EpisodeLoop(node, self._drain) for _ in range(node.pool.size)),
             VerdictLoop(node, clock.current_logs),
@@ -166,8 +163,7 @@ class Supervisor:
         ]
         if sharing:
             self._timed += [("sources", sharing.bring_sources, 1.0), ("hearing", sharing.hear, HEAR_EVERY_S)]
-        database = None if settings.database_dsn.get_secret_value() else DatabaseWatch(node)
-        self._running = (clock, database, serving, node.local_chain, exchange)
+        self._running = (serving, node.local_chain, exchange)
 
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""
@@ -201,6 +197,9 @@ class Supervisor:
         finally:
             drained.cancel()
             await self._node.pool.stop()
+            await self._clock.peers.close()
+            if self._database:
+                await self._database.close()
         for result in results:
             if isinstance(result, Exception):
                 raise result

@@ -37,23 +37,19 @@ if TYPE_CHECKING:
     from arena.web.server import ChainServer
 
 
-class SuiteVariants:
-    """The variants of the active suite, from any thread."""
+Variants = Callable[[str, str], Variant]  # as `VariantMaker.variant`
 
-    def __init__(self, suite: Iterable[Problem], products: Callable[[], Iterable[Product]]) -> None:
-        """`products` is the whole catalogue, asked for once."""
-        self._suite = tuple(suite)
-        self._products = products
-        self._drawing = threading.Lock()
 
-    def variant(self, problem_id: str, seed: str) -> Variant:
-        """As `VariantMaker.variant`. The first call builds the index and takes its time."""
-        with self._drawing:
-            return self._maker.variant(problem_id, seed)
+def suite_variants(suite: Iterable[Problem], products: Callable[[], Iterable[Product]]) -> Variants:
+    """The variants of the active suite, from any thread. `products` is the whole catalogue, asked for once: the first
+    call builds the index and takes its time."""
+    drawing, maker = threading.Lock(), functools.cache(lambda: VariantMaker(suite, products()))
 
-    @functools.cached_property
-    def _maker(self) -> VariantMaker:
-        return VariantMaker(self._suite, self._products())
+    def variant(problem_id: str, seed: str) -> Variant:
+        with drawing:
+            return maker().variant(problem_id, seed)
+
+    return variant
 
 
 @dataclass(kw_only=True)
@@ -97,8 +93,8 @@ class Node:
     now_ms: Callable[[], int]
     metrics: Metrics
     log: FilteringBoundLogger
-    purse: Purse
-    variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
+    judge_budgets: JudgeBudgets
+    variants: Variants | None = None  # of the suite, drawn for each agent; None: this node draws none
     serving: Serving | None = None  # public reads, live tail and door, where the settings name a port for one
     operator_files: OperatorFiles | None = None  # None: it takes nobody's
     local_chain: ChainServer | None = None  # where miners on other machines reach the local network's chain

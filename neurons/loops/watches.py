@@ -96,23 +96,19 @@ class ChainWatch:
         return facts
 
 
-DATABASE_S = 2.0
-
-
 class DatabaseWatch:
     """Keeps one node's embedded server running."""
+
+    name, every_s = "database", 2.0
 
     def __init__(self, node: Node) -> None:
         self._folder, self._log = node.state_dir, node.log
         self._started: list[EmbeddedServer] = []  # our further shares in it
 
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained, then give back what was started."""
-        try:
-            await run_loop("database", self.turn, drain, self._log, every_s=DATABASE_S)
-        finally:
-            for server in self._started:
-                await asyncio.shield(asyncio.to_thread(server.stop))
+    async def close(self) -> None:
+        """Give back what was started."""
+        for server in self._started:
+            await asyncio.shield(asyncio.to_thread(server.stop))
 
     async def turn(self) -> None:
         """Start the server if it is gone. Raises ArenaError V2021 when it does not start."""

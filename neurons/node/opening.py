@@ -44,7 +44,7 @@ from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.status import read_node_file
-from neurons.loops.node import Node, SuiteVariants
+from neurons.loops.node import JudgeBudgets, Node, suite_variants
 from neurons.loops.operator_files import OperatorFiles, operator_of
 from neurons.loops.purse import Purse
 from neurons.loops.serving import Serving, ServingSetup
@@ -143,14 +143,8 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            purse=Purse(
-                store,
-                settings.budget,
-                most_of_episode(policy, upstreams, judges),
-                episode_costs(policy, upstreams, judges),
-                unix_ms,
-            ),
-            variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
+            judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", settings.judge_race_tokens),
+            variants=suite_variants(suite, lambda: catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,
             local_chain=local_chain,
@@ -170,48 +164,38 @@ async def prepare_local_chain(chain: Subtensor, signer: Signer) -> None:
         await chain.set_stake(signer.hotkey, 5 * chain.rules.permit_stake_rao)
 
 
-class Replenisher:
-    """Makes and seals the problems of race after race, from secret randomness, over one index of the open catalogue.
+def problem_source(
+    products: Callable[[], Iterable[Product]],
+    public: Iterable[str],
+    batch_problems: int,
+    timelock: Timelock,
+    signer: Signer | None,
+) -> tuple[Callable[[str, int, frozenset[str]], SealedFile], Callable[[], ProblemMaker]]:
+    """What makes and seals the problems of race after race, from secret randomness, and what prepares it: one index of
+    the open catalogue, built once and kept.
 
-    The index is built once and kept: every batch costs the same.
+    `public` are product ids that answer in a suite; neither they nor near-identical ones answer here.
     """
 
-    def __init__(
-        self,
-        products: Callable[[], Iterable[Product]],
-        public: Iterable[str],
-        batch_problems: int,
-        timelock: Timelock,
-        signer: Signer | None,
-    ) -> None:
-        """`public` are product ids that answer in a suite; neither they nor near-identical ones answer here."""
-        self._products = products
-        self._public = frozenset(public)
-        self._counts = spread_evenly(batch_problems)
-        self._timelock, self._signer = timelock, signer
+    @functools.cache
+    def maker() -> ProblemMaker:
+        text = "an index is built, of which races' problems are made: about 20 s"
+        structlog.get_logger().info("index", text=text)
+        made = ProblemMaker(TitleIndex(products()))
+        made.exclude(public)
+        return made
 
-    def prepare(self) -> None:
-        """Build the index of the catalogue."""
-        if "_problem_maker" not in vars(self):
-            structlog.get_logger().info(
-                "index", text="an index is built, of which races' problems are made: about 20 s"
-            )
-        assert self._problem_maker is not None
-
-    def make(self, race_id: str, round_number: int, earlier: frozenset[str]) -> SealedFile:
+    def make(race_id: str, round_number: int, earlier: frozenset[str]) -> SealedFile:
         """A batch for one more race, readable from that round on; `earlier` are the product ids that answered. Raises
         ArenaError P4011 when the catalogue has no more."""
-        assert self._signer is not None, "a bank that is only looked at seals nothing"
-        self._problem_maker.exclude(earlier)
-        made = self._problem_maker.make(seed=secrets.randbits(256), counts=self._counts)  # ids and answers follow
+        assert signer is not None, "a bank that is only looked at seals nothing"
+        maker().exclude(earlier)
+        counts = spread_evenly(batch_problems)
+        made = maker().make(seed=secrets.randbits(256), counts=counts)  # ids and answers follow
         batch = seal(race_id, sorted(made, key=lambda problem: problem.problem_id), secrets.token_bytes(SALT_BYTES))
-        return lock_batch(batch, round_number, timelock=self._timelock, signer=self._signer, made_ms=unix_ms())
+        return lock_batch(batch, round_number, timelock=timelock, signer=signer, made_ms=unix_ms())
 
-    @functools.cached_property
-    def _problem_maker(self) -> ProblemMaker:
-        maker = ProblemMaker(TitleIndex(self._products()))
-        maker.exclude(self._public)
-        return maker
+    return make, maker
 
 
 def open_bank(
@@ -236,8 +220,8 @@ def open_bank(
         return open_it()
     public = shipped_answers().union(reward.product_id for problem in suite for reward in problem.rewards)
     size = policy.race.batch_problems
-    maker = Replenisher(lambda: catalogue_products(settings), public, size, timelock, signer)
-    return open_it(make=maker.make, prepare=maker.prepare)
+    make, prepare = problem_source(lambda: catalogue_products(settings), public, size, timelock, signer)
+    return open_it(make=make, prepare=prepare)
 
 
 def require_settings(settings: Settings) -> Signer:

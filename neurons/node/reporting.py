@@ -34,7 +34,6 @@ from neurons.health.status import (
     Heartbeat,
     Money,
     NodeFile,
-    PeerSeen,
     RaceFacts,
     Status,
     StoreFacts,
@@ -46,8 +45,10 @@ from neurons.health.status import (
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
-from neurons.race.log import QUALIFYING, RaceLog, newest_race
+from neurons.race.clock import RaceClock
+from neurons.race.log import QUALIFYING, newest_race
 from neurons.race.sentences import short
+from neurons.race.sharing import SharingLoop
 from neurons.settings.settings import Settings
 
 
@@ -80,19 +81,8 @@ EVERY_S, BANK_EVERY_S = 10.0, 600.0
 class HeartbeatLoop:
     """Beats for one node."""
 
-    def __init__(
-        self,
-        node: Node,
-        watch: ChainWatch,
-        *,
-        logs: Callable[[], list[RaceLog]],
-        peers: Callable[[], tuple[PeerSeen, ...]] = tuple,
-        ended_otherwise: Callable[[], tuple[Failure | None, Failure | None]] = lambda: (None, None),
-    ) -> None:
-        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of;
-        `ended_otherwise` gives a heartbeat's `not_ours` and `missed`."""
-        self._node, self._watch, self._logs, self._peers = node, watch, logs, peers
-        self._ended_otherwise = ended_otherwise
+    def __init__(self, node: Node, watch: ChainWatch, clock: RaceClock, sharing: SharingLoop | None = None) -> None:
+        self._node, self._watch, self._clock, self._sharing = node, watch, clock, sharing
         self._started_ms = node.now_ms()
         self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
         self._bank_until_ms: int | None = None
@@ -102,8 +92,7 @@ class HeartbeatLoop:
     async def beat(self, drain: StopSignal) -> Heartbeat:
         """Gather, show and keep one heartbeat. Raises ArenaError V2021 while the store is away."""
         node, sandbox, hotkey = self._node, self._node.conditions.sandbox, self._node.signer.hotkey
-        facts = await read_store(node.store, node.now_ms())
-        not_ours, missed = self._ended_otherwise()
+        facts, logs = await read_store(node.store, node.now_ms()), self._clock.current_logs()
         made = Heartbeat(
             hotkey=hotkey,
             netuid=node.chain.netuid,
@@ -116,18 +105,18 @@ class HeartbeatLoop:
             sandbox=sandbox.name,
             code_commit=node.conditions.code_commit,
             records=facts.records,
-            owed_verdicts=sum(len(log.owed(hotkey)) for log in self._logs()),
+            owed_verdicts=sum(len(log.owed(hotkey)) for log in logs),
             chain=self._watch.facts,
             waits=tuple(drain.waits[name] for name in sorted(drain.waits)),
-            peers=self._peers(),
+            peers=self._sharing.peers_seen() if self._sharing else (),
             bank_until_ms=self._bank_until_ms,
             resting=node.pool.resting,
-            not_ours=not_ours,
-            missed=missed,
+            not_ours=self._clock.not_ours,
+            missed=self._clock.missed,
             unjudged=tuple(
                 f"record {row.seq} of {row.record.context.race_id or 'qualifying'}, body {row.record.body_sha256}"
                 f" is not judged; see `arena view {row.seq}`"
-                for log in self._logs()
+                for log in logs
                 for row in log.quarantined(hotkey)
             ),
             release=node.operator_files.facts if node.operator_files else None,

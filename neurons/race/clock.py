@@ -83,14 +83,13 @@ from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node
-from neurons.loops.run_loop import StopSignal, run_loop
+from neurons.loops.run_loop import StopSignal
 from neurons.race.intake import keep_standings
 from neurons.race.log import RaceList, RaceLog
 from neurons.race.peers import RacePeers, race_of
 from neurons.race.sentences import names_of, race_sentence
 from neurons.settings.released import write_policy
 
-TURN_S = 0.5
 STAND_INS_PAGE = 32
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)  # of an effect that can't be done yet
 # A bug of ours that a peer's record brings out must not end the node at each of its starts.
@@ -111,8 +110,13 @@ class BeaconTry(msgspec.Struct, frozen=True, kw_only=True):
 class RaceClock:
     """One turn a tick for the current race."""
 
-    def __init__(self, node: Node, qualifying: RaceLog, checkpoints: CheckpointLoop) -> None:
-        self._node = node
+    name, every_s = "race", 0.5
+
+    def __init__(
+        self, node: Node, qualifying: RaceLog, checkpoints: CheckpointLoop, drain: StopSignal | None = None
+    ) -> None:
+        """`drain`: where it is said what effects wait for."""
+        self._node, self._drain = node, drain or StopSignal(node.now_ms)
         self._qualifying = qualifying
         self._races = RaceList(node.store)
         self._checkpoints = checkpoints
@@ -128,16 +132,7 @@ class RaceClock:
         self.not_ours: Failure | None = None
         self.missed: Failure | None = None
         self._waiting: dict[str, NextTry] = {}  # by effect that could not be done
-        self._drain = StopSignal(node.now_ms)  # where it is said what effects wait for; the node's, once the clock runs
         self._has_adopted = False
-
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained. Raises what no retry can mend."""
-        self._drain = drain
-        try:
-            await run_loop("race", self.turn, drain, self._node.log, every_s=TURN_S)
-        finally:
-            await self.peers.close()
 
     async def adopt_policy(self) -> None:
         """Make sure that the current race runs under the node's policy; to be called before any work is claimed.

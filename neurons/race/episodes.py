@@ -145,7 +145,7 @@ class EpisodeLoop:
             found = next((one for one in batch.problems if one.problem_id == context.problem_id), None)
             titles = batch.titles
         elif context.variant_seed and self._node.variants is not None:
-            drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
+            drawn = await asyncio.to_thread(self._node.variants, context.problem_id, context.variant_seed)
             found, titles = drawn.problem, drawn.titles
         elif self._node.policy.qualifying.variant_blocks:
             raise ArenaError("P4013", f"{context.problem_id} was enqueued under a policy without variants")

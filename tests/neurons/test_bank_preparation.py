@@ -16,7 +16,7 @@ from arena.policies import DEMO
 from foundation.errors import ArenaError
 from harness.catalogue.native import open_catalogue
 from neurons.cli.presenter import exit_code
-from neurons.node.opening import Replenisher, open_bank
+from neurons.node.opening import open_bank, problem_source
 from neurons.settings.inputs import open_titles, prepare_suite, titles_file
 from neurons.settings.settings import Settings, resolve
 from problems.clusters import find_clusters
@@ -94,12 +94,12 @@ def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no
         return catalogue
 
     public = {catalogue[0].product_id}
-    made = Replenisher(read, public, 9, TIMELOCK, NODE)
+    make, prepare = problem_source(read, public, 9, TIMELOCK, NODE)
     answers: list[str] = []
     problems: list[Problem] = []
-    made.prepare()
+    prepare()
     for number in range(4):
-        sealed = made.make(f"race-{number}", 101, frozenset(answers))
+        sealed = make(f"race-{number}", 101, frozenset(answers))
         assert sealed.notice.signer == NODE.hotkey
         batch = open_batch(sealed, local_round(101), timelock=TIMELOCK).problems
         answers += [reward.product_id for problem in batch for reward in problem.rewards]

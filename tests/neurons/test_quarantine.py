@@ -134,7 +134,7 @@ async def test_a_race_goes_on_without_the_verdict_that_ends_its_workers_and_stat
     said = [row.record.verdict for row in log.verdicts if row.record.verdict.body_sha256 == body_sha256]
     assert [type(one) for one in said] == [UnscoredVerdict, UnscoredVerdict]
     assert (said[-1].failure.code, said[-1].failure.owner) == ("V2009", Owner.VALIDATOR)
-    heart = HeartbeatLoop(desk.node, ChainWatch(desk.node), logs=desk.clock.current_logs)
+    heart = HeartbeatLoop(desk.node, ChainWatch(desk.node), desk.clock)
     found = assess(desk.time(), NodeFile(beat=await heart.beat(StopSignal(desk.time))), None, 100 << 30)
     (point,) = [point for point in found.points if point.code == "V2009"]
     assert f"record {own.seq} of {race_id}, body {body_sha256}" in point.about

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from foundation.errors import Failure
-from neurons.loops.node import SuiteVariants
+from neurons.loops.node import suite_variants
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop
 from neurons.race.intake import Intake, variant_seed
@@ -37,7 +37,7 @@ class Worker:
 async def varied(desk: Desk) -> Desk:
     """The desk's node under a policy with variants, with what draws them."""
     desk.start(VARIED)
-    desk.node = dataclasses.replace(desk.node, variants=SuiteVariants(SUITE, lambda: CATALOGUE))
+    desk.node = dataclasses.replace(desk.node, variants=suite_variants(SUITE, lambda: CATALOGUE))
     return desk
 
 
