@@ -105,9 +105,8 @@ def check(agent: AgentFile, desk: BenchFlags) -> None:
         for found in report.findings
     ]
     shown = {"findings": rows, "code": report.failure.code if report.failure else ""}
-    show(msgspec.to_builtins(report) | shown, report_lines(agent, source, report))
-    if report.outcome == "reject":
-        raise typer.Exit(EXIT_FAILED)
+    is_bad = report.outcome == "reject"
+    show(msgspec.to_builtins(report) | shown, report_lines(agent, source, report), EXIT_FAILED if is_bad else 0)
 
 
 @command(app)
@@ -328,8 +327,8 @@ def require_accepted(agent: Path, source: bytes, settings: Settings) -> None:
     """Show the report of a source that the gate rejects. Raises typer.Exit then."""
     report = report_of(source, settings)
     if report.outcome == "reject":
-        show(refusal(report.failure) | {"findings": report.findings}, report_lines(agent, source, report))
-        raise typer.Exit(EXIT_FAILED)
+        shown = refusal(report.failure) | {"findings": report.findings}
+        show(shown, report_lines(agent, source, report), EXIT_FAILED)
 
 
 def report_lines(agent: Path, source: bytes, report: GateReport) -> Iterator[str]:

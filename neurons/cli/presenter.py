@@ -54,13 +54,16 @@ def is_json() -> bool:
     return _IS_JSON.get()
 
 
-def show(value: object, lines: Iterable[str]) -> None:
-    """Print a value as one line of JSON where --json was given, or else its lines, each as it is made."""
+def show(value: object, lines: Iterable[str], code: int = 0) -> None:
+    """Print a value as one line of JSON where --json was given, or else its lines, each as it is made. Raises
+    typer.Exit for an exit `code` other than 0."""
     if is_json():
         echo_json(value)
-        return
-    for line in lines:
-        typer.echo(line)
+    else:
+        for line in lines:
+            typer.echo(line)
+    if code:
+        raise typer.Exit(code)
 
 
 def say(*lines: str) -> None:

@@ -261,8 +261,8 @@ def partition(
         row = {"path": str(out), "sha256": sha256, "entered": counts, "refused": refused}
         lines = [f"refused: {problem_id} would join two pools, or is a suite's" for problem_id in refused]
         entered = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing"
-        show(row, [*lines, f"entered {entered}; manifest {sha256}"])
-        raise typer.Exit(EXIT_FAILED if refused else 0)
+        show(row, [*lines, f"entered {entered}; manifest {sha256}"], EXIT_FAILED if refused else 0)
+        return
     refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
     key = secrets.token_bytes(KEY_BYTES)
     manifest = freeze(
@@ -335,8 +335,8 @@ def pool(
     path, count = str(out) if taken.problems else None, len(taken.problems)
     detail = f"{out}: {count} problems of {chosen}, of {len(taken.races)} races"
     none = f"no released problem of {chosen}: nothing was written"
-    show({"pool": chosen, "path": path, "problems": count, **row}, [detail if count else none])
-    raise typer.Exit(0 if count else EXIT_FAILED)
+    shown = {"pool": chosen, "path": path, "problems": count, **row}
+    show(shown, [detail if count else none], 0 if count else EXIT_FAILED)
 
 
 @command(app)

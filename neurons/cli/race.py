@@ -159,9 +159,7 @@ def show_race(
         opened, more = _release(store, race, titles)
         shown["release"], lines = opened, [*lines, *more]
         is_kept = isinstance(opened, str) or opened.is_ok
-    show(shown, [*lines, *standing_lines(found, names)])
-    if not is_kept:
-        raise typer.Exit(EXIT_INTEGRITY)
+    show(shown, [*lines, *standing_lines(found, names)], 0 if is_kept else EXIT_INTEGRITY)
 
 
 @command(app)
@@ -273,9 +271,7 @@ def replay(
     for name, made in others:
         lines += [f"\nunder {name}:", *standing_lines(made, {})]
     shown = {"race": race, "differing": again.differing, "made": again.made, "others": dict(others)}
-    show(shown, lines)
-    if again.differing:
-        raise typer.Exit(EXIT_INTEGRITY)
+    show(shown, lines, EXIT_INTEGRITY if again.differing else 0)
 
 
 @app.command()

@@ -11,6 +11,7 @@ or committed on chain he cannot change. So an export that verifies by itself is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import signal
 import time
@@ -18,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -26,9 +26,9 @@ import typer
 
 from arena.chain.keys import verify as verify_signature
 from arena.chain.port import Subtensor
-from arena.export.assembly import check_request
+from arena.export.assembly import check_request, kind_of
 from arena.export.files import MANIFEST, SOURCES, bring_export, is_location, read_manifest
-from arena.export.model import Filters, Manifest, Request
+from arena.export.model import Filters, LogRange, Manifest, Request
 from arena.records.log import Checkpoint, read_checkpoint, require_anchor
 from arena.records.model import (
     AttemptRecord,
@@ -69,6 +69,7 @@ from neurons.cli.presenter import (
     show_progress,
     table_text,
 )
+from neurons.cluster.ray_executor import open_executor
 from problems.model import OutcomeScore
 
 if TYPE_CHECKING:
@@ -78,7 +79,6 @@ if TYPE_CHECKING:
 POLL_S = 1.0
 PORT = 8750
 DEFECTS_SHOWN = 10
-EMPTY: Mapping[str, str] = MappingProxyType({})
 _MICRO = 1_000_000
 _GROUP_CHARS = 16  # enough to find it with `arena view`
 _COUNTS = ("episodes", "requests", "prompt_tokens", "completion_tokens")
@@ -129,9 +129,11 @@ def verify(
         hint = "--cluster" if cluster else "--signer"
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint=hint)
     from arena.chain.opening import open_subtensor
+    from arena.records.verification import verify_store
     from neurons.settings.inputs import unix_ms
 
-    subtensor = None
+    given = (path.read_bytes().decode(errors="replace") for path in checkpoint or ())
+    points, subtensor = [read_checkpoint(note, verify_signature) for note in given], None
     if chain:
         subtensor = open_subtensor(chain, netuid=netuid, state_dir=store.folder, now_ms=unix_ms)
     if export is not None:
@@ -146,18 +148,28 @@ def verify(
             processes=processes,
             cluster=cluster,
             state_dir=store.state_dir,
-            points=_read_points(checkpoint or []),
+            points=points,
             signer=signer,
             subtensor=subtensor,
         )
         return
-    report = store.run(
-        lambda logs: _verify(logs, checkpoint or [], subtensor, processes),
-        is_owner=True,  # every log that a state folder holds, also one of another hotkey
-    )
-    show({"ok": report.is_ok, **msgspec.to_builtins(report)}, report_lines(report))
-    if not report.is_ok:
-        raise typer.Exit(EXIT_INTEGRITY)
+
+    async def verified(logs: PostgresStore) -> VerifyReport:
+        total = sum([(await logs.head(name)).seq for name in await logs.validators()])
+        with show_progress() as progress, open_executor("", processes, total, state_dir=None) as executor:
+            return await verify_store(
+                logs,
+                verify_signature,
+                checkpoints=points,
+                sources=logs.sources(),
+                subtensor=subtensor,
+                executor=executor,
+                progress=lambda done, _: progress("verify", done, max(total, done)),
+            )
+
+    report = store.run(verified, is_owner=True)  # every log that a state folder holds, also one of another hotkey
+    shown = {"ok": report.is_ok, **msgspec.to_builtins(report)}
+    show(shown, report_lines(report), 0 if report.is_ok else EXIT_INTEGRITY)
 
 
 @command(app, has_json=False)
@@ -412,7 +424,7 @@ async def _tail_store(store: PostgresStore, validator: str, after: int | None, c
         await asyncio.sleep(POLL_S)
 
 
-def record_line(record: SignedRecord, content: RecordContent, names: Mapping[str, str] = EMPTY) -> str:
+def record_line(record: SignedRecord, content: RecordContent, names: Mapping[str, str]) -> str:
     """One record in one line of 80 columns. `names`: of agent versions, where they are known."""
     payload = content.payload
     if isinstance(payload, SettlementRecord | ReleaseRecord):
@@ -421,11 +433,11 @@ def record_line(record: SignedRecord, content: RecordContent, names: Mapping[str
         about = f"{payload.decided_by:<8} {agent_name(payload.subject.agent_version_id, names):<22}"
     else:
         about = f"{payload.context.problem_id[:8]} {agent_name(payload.subject.agent_version_id, names):<22}"
-    when = f"{record.seq:>6} {utc_time(content.recorded_ms)[5:]} {kind_of(payload):<10}"
+    when = f"{record.seq:>6} {utc_time(content.recorded_ms)[5:]} {kind_of(content):<10}"
     return printable(f"{when} {about} {result_of(payload, names)}")
 
 
-def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
+def result_of(payload: Payload, names: Mapping[str, str]) -> str:
     """One payload's result in a few words."""
     if isinstance(payload, EvaluationRecord):
         if not isinstance(payload.outcome, OutcomeScore):
@@ -450,11 +462,6 @@ def utc_time(unix_ms: int) -> str:
         return datetime.fromtimestamp(unix_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
         return f"{unix_ms} ms"
-
-
-def kind_of(payload: Payload) -> str:
-    """The kind's name, as in the canonical bytes."""
-    return str(payload.__struct_config__.tag)
 
 
 def record_row(record: SignedRecord, content: RecordContent | None) -> dict[str, Any]:
@@ -483,14 +490,10 @@ def verify_folder(
     processes died, and V2207, V2060 for a cluster.
     """
     from arena.export.verification import Wrong, verify_export
-    from neurons.cluster.ray_executor import open_executor
 
-    try:
+    log: LogRange | None = None
+    with contextlib.suppress(ArenaError):  # verification will say so
         log = read_manifest(folder).log
-        records = log.last_seq - log.first_seq + 1
-    except ArenaError:  # verification will say so
-        records = 0
-    else:
         for point in points:
             if point.validator != log.validator or not log.start.after_seq <= point.size <= log.last_seq:
                 held = f"records {log.first_seq} to {log.last_seq} of {log.validator}"
@@ -498,62 +501,32 @@ def verify_folder(
                 raise typer.BadParameter(f"the export holds {held}: it can't be compared with {other}")
         if subtensor is not None and not log.anchor_block:
             raise typer.BadParameter("--chain: the export's last checkpoint was not on chain when it was exported")
+    records = log.last_seq - log.first_seq + 1 if log else 0
     with open_executor(cluster, processes, records, state_dir=state_dir) as executor, show_progress() as progress:
-        report = verify_export(
-            folder,
-            verify_signature,
-            executor=executor,
-            progress=functools.partial(progress, "verify"),
-            checkpoints=points,
-        )
+        tell = functools.partial(progress, "verify")
+        report = verify_export(folder, verify_signature, executor=executor, progress=tell, checkpoints=points)
+    fault = ""
     if report.is_ok and signer not in ("", report.signer):
-        wrong = Wrong(place=MANIFEST, detail=f"signed by {report.signer or 'nobody'}, not by {signer}")
-        report = msgspec.structs.replace(report, wrong=(wrong,))
-    if report.is_ok and subtensor is not None:
-        log = read_manifest(folder).log
+        fault = f"signed by {report.signer or 'nobody'}, not by {signer}"
+    elif report.is_ok and log is not None and subtensor is not None:
         at, note = log.anchor_block, log.end_note
         last = StoredCheckpoint(validator=log.validator, size=log.last_seq, note=note, signed_ms=0, anchor_block=at)
-        committed = asyncio.run(subtensor.commitment(log.validator, log.anchor_block))
         try:
-            require_anchor(last, committed, verify_signature)
+            require_anchor(last, asyncio.run(subtensor.commitment(log.validator, at)), verify_signature)
         except ArenaError as error:
-            wrong = Wrong(place=MANIFEST, detail=f"anchor: {error.failure.detail}")
-            report = msgspec.structs.replace(report, wrong=(wrong,))
+            fault = f"anchor: {error.failure.detail}"
+    if fault:
+        report = msgspec.structs.replace(report, wrong=(Wrong(place=MANIFEST, detail=fault),))
     lines = [f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed"]
     lines += [f"compared with {len(points)} checkpoints that were kept elsewhere"] if points else []
     lines += ["its last checkpoint stands on chain, in the block it names"] if subtensor else []
     unsigned = "not signed: the records are the validator's, the manifest is anybody's (--signer HOTKEY demands one)"
     lines.append(f"manifest signed by {report.signer}" if report.signer else unsigned)
     lines.append(f"ok: {report.trajectories:,} trajectories")
-    show({"ok": report.is_ok, **msgspec.to_builtins(report)}, lines if report.is_ok else ())
     for wrong in () if is_json() else report.wrong:
         typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)
-    if not report.is_ok:
-        raise typer.Exit(EXIT_INTEGRITY)
-
-
-async def _verify(
-    store: PostgresStore, checkpoints: list[Path], subtensor: Subtensor | None, processes: int | None
-) -> VerifyReport:
-    from arena.records.verification import verify_store
-    from neurons.cluster.ray_executor import open_executor
-
-    total = sum([(await store.head(name)).seq for name in await store.validators()])
-    with show_progress() as progress, open_executor("", processes, total, state_dir=None) as executor:
-        return await verify_store(
-            store,
-            verify_signature,
-            checkpoints=_read_points(checkpoints),
-            sources=store.sources(),
-            subtensor=subtensor,
-            executor=executor,
-            progress=lambda done, _: progress("verify", done, max(total, done)),
-        )
-
-
-def _read_points(paths: list[Path]) -> list[Checkpoint]:
-    """The signed checkpoints of these files. Raises ArenaError V2050 for one not signed by its validator, OSError."""
-    return [read_checkpoint(path.read_bytes().decode(errors="replace"), verify_signature) for path in paths]
+    shown = {"ok": report.is_ok, **msgspec.to_builtins(report)}
+    show(shown, lines if report.is_ok else (), 0 if report.is_ok else EXIT_INTEGRITY)
 
 
 def report_lines(report: VerifyReport) -> Iterator[str]:

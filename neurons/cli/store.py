@@ -98,9 +98,7 @@ async def backup(
     lines = [f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs"]
     if kept.bodies:
         lines.append(f"{kept.bodies} bodies copied from {kept.location}, {kept.missing} missing there")
-    show(manifest, lines)
-    if manifest.objects.missing:
-        raise typer.Exit(EXIT_INTEGRITY)
+    show(manifest, lines, EXIT_INTEGRITY if kept.missing else 0)
 
 
 @command(app)

@@ -134,8 +134,8 @@ def validator(
     """
     resolved = context.obj
     if dry_run:
+        from neurons.loops.operator_files import with_held_release
         from neurons.node.doctor import require_startable
-        from neurons.settings.released import with_held_release
         from neurons.settings.settings import format_rows
 
         say(*format_rows(resolved.rows))
@@ -181,9 +181,7 @@ def status(
     except ArenaError as error:  # a store that can't be read is part of the status
         failure = error.failure
     found = look(folder, facts, now_ms, failure)
-    show(found, [printable(page(found))])  # it quotes what others answered
-    if found.needs_person:
-        raise typer.Exit(EXIT_FAILED)
+    show(found, [printable(page(found))], EXIT_FAILED if found.needs_person else 0)  # it quotes what others answered
 
 
 @app.command()
@@ -273,8 +271,8 @@ def doctor(
     and on a real network this hotkey's place there, for a node with these settings: give the flags that `arena
     validator` is started with. Changes no setting. `warn` means it runs with less; exit code 3 that something failed.
     """
+    from neurons.loops.operator_files import with_held_release
     from neurons.node.doctor import CHECKS, examine
-    from neurons.settings.released import with_held_release
 
     rows, settings = [], context.obj.settings
     with contextlib.suppress(ArenaError):  # of a release that can't be used there is a row
@@ -287,6 +285,5 @@ def doctor(
             say(f"      fix: {row.fix}")
     following = "arena demo" if settings.network == "local" else "arena validator, with the same flags"
     is_ready = all(row.status != "fail" for row in rows)
-    show({"is_ready": is_ready, "rows": rows}, [f"\nThis host is ready. Next: {following}"] if is_ready else ())
-    if not is_ready:
-        raise typer.Exit(EXIT_NOT_READY)
+    lines = [f"\nThis host is ready. Next: {following}"] if is_ready else ()
+    show({"is_ready": is_ready, "rows": rows}, lines, 0 if is_ready else EXIT_NOT_READY)

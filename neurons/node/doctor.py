@@ -82,8 +82,7 @@ def _runs(settings: Settings) -> bool:
 
 def check_release(settings: Settings) -> DoctorCheck:
     """The operator's files, where the start waits for them."""
-    from neurons.loops.operator_files import operator_of
-    from neurons.settings.released import NOBODY, with_held_release
+    from neurons.loops.operator_files import NOBODY, operator_of, with_held_release
 
     policy = with_held_release(settings).policy
     if not settings.operator_hotkey or settings.operator_hotkey == NOBODY or policy:

@@ -45,8 +45,7 @@ from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.status import read_node_file
 from neurons.loops.node import JudgeBudgets, Node, suite_variants
-from neurons.loops.operator_files import OperatorFiles, operator_of
-from neurons.loops.purse import Purse
+from neurons.loops.operator_files import OperatorFiles, held_sketches, operator_of
 from neurons.loops.serving import Serving, ServingSetup
 from neurons.race.log import newest_race
 from neurons.race.sharing import exchange_port, open_sharing
@@ -64,7 +63,6 @@ from neurons.settings.inputs import (
     spread_evenly,
     unix_ms,
 )
-from neurons.settings.released import held_sketches
 from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup

@@ -83,12 +83,12 @@ from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node
+from neurons.loops.operator_files import write_policy
 from neurons.loops.run_loop import StopSignal
 from neurons.race.intake import keep_standings
 from neurons.race.log import RaceList, RaceLog
 from neurons.race.peers import RacePeers, race_of
 from neurons.race.sentences import names_of, race_sentence
-from neurons.settings.released import write_policy
 
 STAND_INS_PAGE = 32
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)  # of an effect that can't be done yet

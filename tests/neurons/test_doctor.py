@@ -89,7 +89,7 @@ async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_f
 STARTS = (  # what the start calls, the codes that it raises, and the row that calls it, too
     ("settings", "neurons.node.opening.require_settings", "V2029 V2030"),
     ("settings", "neurons.node.opening.alone_on_host", "V2024 V2027"),
-    ("release", "neurons.settings.released.with_held_release", "V2064 V2105"),
+    ("release", "neurons.loops.operator_files.with_held_release", "V2064 V2105"),
     ("release", "neurons.loops.operator_files.operator_of", "U3030 U3048 V2030"),
     ("sandbox", "harness.sandbox.probe.open_sandbox", "V2001"),
     ("sandbox", "neurons.node.opening.require_racing_level", "V2062"),

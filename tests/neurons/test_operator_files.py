@@ -21,9 +21,8 @@ from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.health.metrics import Metrics
 from neurons.loops.node import Sharing
-from neurons.loops.operator_files import OperatorFiles
+from neurons.loops.operator_files import OperatorFiles, held_sketches, open_releases, released_policy, with_held_release
 from neurons.settings.inputs import policy_of
-from neurons.settings.released import held_sketches, open_releases, released_policy, with_held_release
 from neurons.settings.settings import Settings, resolve
 from tests.arena import exchange_stand, operator_stand
 from tests.arena.local_peers import LocalPeers
