@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -23,12 +23,12 @@ from neurons.cli.agent import read_agent, require_accepted, source_of
 from neurons.cli.options import BenchFlags, ClusterOption, command, read_files
 from neurons.cli.presenter import field_lines, say, show, show_progress
 from neurons.cli.train import say_device
+from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 from problems.model import Problem
 from training.model import Decode
 
 if TYPE_CHECKING:
-    from foundation.executors import Executor
     from training.evaluation.report import Estimate, EvalReport, EvaluationPlan
     from training.models.render import Qwen3Codec
     from training.report.document import Document
@@ -73,10 +73,8 @@ class _Examined(NamedTuple):
     run: RunJobs
     plan: EvaluationPlan
     bench: RunContext
-    contamination: str
-    lineage_sha256: str = ""
+    known: dict[str, str]  # of its training, and where it can be known, its lineage and weights: as `examine` takes it
     version: str = ""  # of a sampler by tokens: each of its episodes carries it
-    weights_sha256: str = ""  # of what samples, where that is known
 
 
 @dataclass(frozen=True)
@@ -88,12 +86,6 @@ class _Asked:
     plan: EvaluationPlan
     problems: list[Problem]
     flags: BenchFlags
-
-    def executor(self) -> AbstractContextManager[Executor]:
-        """The cluster. Raises ArenaError V2207, V2060."""
-        from neurons.cluster.ray_executor import open_executor
-
-        return open_executor(self.how.cluster, 0, 0, state_dir=self.flags.state_dir)
 
 
 @command(app, "eval")
@@ -155,16 +147,7 @@ def evaluate_model(
         for line in file.lines():  # two samplers would be one report under one's name
             if found.version and line.result.version != found.version:
                 raise ArenaError("V2124", f"{place} holds episodes of {line.result.version}, not of {found.version}")
-        report = examine(
-            found.plan,
-            taken,
-            file,
-            found.run,
-            found.bench,
-            lineage_sha256=found.lineage_sha256,
-            contamination=found.contamination,
-            weights_sha256=found.weights_sha256,
-        )
+        report = examine(found.plan, taken, file, found.run, found.bench, **found.known)
     if out:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
     show({"report": report}, evaluation_lines(report))
@@ -206,14 +189,15 @@ def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Exami
 
         place = Place(flags=tuple(asked.flags.named().items()), alike=alike_of(bench))
         episodes = ModelEpisodes(place=place, url=asked.target, model=how.model, decode=plan.decode)
-        run = by_executor(plan.parallel, episodes, stack.enter_context(asked.executor()))
+        executor = stack.enter_context(open_executor(how.cluster, 0, 0, state_dir=asked.flags.state_dir))
+        run = by_executor(plan.parallel, episodes, executor)
     else:
         upstream = open_endpoint("model", asked.target)
 
         def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
             return bench.ask_all(jobs, upstream, how.model, plan.decode, plan.parallel)
 
-    return _Examined(run, plan, bench, "nothing is known of its training")
+    return _Examined(run, plan, bench, {"contamination": "nothing is known of its training"})
 
 
 def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
@@ -234,7 +218,8 @@ def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examine
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
         return bench.sample(jobs, found.sampler, found.codec, plan.decode, plan.parallel)
 
-    return _Examined(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
+    known = {"contamination": found.contamination, "lineage_sha256": found.version}
+    return _Examined(run, plan, bench, known | {"weights_sha256": found.weights_sha256}, found.sampler.version)
 
 
 def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
@@ -262,7 +247,7 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
 
         named = flags.named(how.model) | {"policy": settings.policy or DEFAULT_POLICY}
         place = Place(flags=tuple(named.items()), alike=alike_of(ports))
-        with asked.executor() as executor:
+        with open_executor(how.cluster, 0, 0, state_dir=flags.state_dir) as executor:
             yield from run_elsewhere(AgentEpisodes(source=source, place=place), pairs, executor)
 
     def run(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
@@ -272,27 +257,20 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
             yield read_line(job, row.evaluation, tools, episode_ms=row.evaluation.cost.episode_ms)
 
     bench = replace(bench, policy=ports.policy, source=source)
-    return _Examined(run, agent_plan(asked.plan, ports.policy), bench, "nothing is known of its model's training")
+    known = {"contamination": "nothing is known of its model's training"}
+    return _Examined(run, agent_plan(asked.plan, ports.policy), bench, known)
 
 
 def evaluation_lines(report: EvalReport) -> Iterator[str]:
     """One report in words."""
-    measured = report.conditions.set
+    measured, spent = report.conditions.set, report.spent
     yield f"{report.label} on {measured.name}: {measured.problems} problems"
-    yield from field_lines(_report_rows(report).items(), 18)
-    names = {"weights": report.weights_sha256, "lineage": report.lineage_sha256}
-    told = ", ".join(f"{name} {sha256[:16]}" for name, sha256 in names.items() if sha256)
-    yield f"{told or f'asked as {report.weights}'}; {report.contamination}"
-
-
-def _report_rows(report: EvalReport) -> dict[str, str]:
-    spent = report.spent
     taken: dict[str, float | None] = {}  # for each solved episode, where that was recorded
     if spent is not None:
         taken["tokens a solved"] = spent.a_solved(spent.prompt_tokens + spent.completion_tokens)
         taken["USD a solved"] = spent.a_solved(spent.cost_micro_usd / 1_000_000 or None)
         taken["seconds a solved"] = spent.a_solved(spent.episode_ms and spent.episode_ms / 1_000)
-    return {
+    rows = {
         "success (ASR)": _share(report.asr),
         **{f"  {bucket}": _share(estimate) for bucket, estimate in report.by_bucket.items()},
         "exact": _share(report.gt_exact),
@@ -311,6 +289,10 @@ def _report_rows(report: EvalReport) -> dict[str, str]:
         "unscored": f"{report.unscored} of {report.episodes}",
         "overflows": str(report.overflows),
     }
+    yield from field_lines(rows.items(), 18)
+    names = {"weights": report.weights_sha256, "lineage": report.lineage_sha256}
+    told = ", ".join(f"{name} {sha256[:16]}" for name, sha256 in names.items() if sha256)
+    yield f"{told or f'asked as {report.weights}'}; {report.contamination}"
 
 
 def _share(estimate: Estimate) -> str:

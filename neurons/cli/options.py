@@ -137,24 +137,19 @@ class StoreFlags:
 
         `is_owner`: as the owner of a state folder's server, who reads every log in it.
         """
+        from arena.store.embedded import embedded_server
         from arena.store.objects import open_objects
         from arena.store.postgres import PostgresStore
 
         location = location_of(self.dsn, self.folder)
-        objects = open_objects(location.objects) if location.objects else None
-        login = location.dsn
-        with contextlib.ExitStack() as stack:
+        objects, login = open_objects(location.objects) if location.objects else None, location.dsn
+        async with contextlib.AsyncExitStack() as stack:
             if location.kind == "embedded":
-                from arena.store.embedded import start_embedded
-
-                server = start_embedded(self.folder)
-                stack.callback(server.stop)
+                server = await stack.enter_async_context(embedded_server(self.folder))
                 login = server.owner_dsn if is_owner else login
             store = await PostgresStore.open(login, objects=objects)
-            try:
-                yield store
-            finally:
-                await store.close()
+            stack.push_async_callback(store.close)
+            yield store
 
     @property
     def folder(self) -> Path:

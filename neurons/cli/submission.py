@@ -98,7 +98,7 @@ class MinerSession:
         registered = None if is_known else await self.chain.register(self.signer)
         if registered and registered.status != "ok":
             raise ArenaError("U3031", registered.detail)
-        say_stage("registered; waiting about 25 s until that is final: validators use final blocks only")
+        typer.echo("· registered; waiting about 25 s until that is final: validators use final blocks only", err=True)
         while not await self.is_seen():
             await asyncio.sleep(FINAL_PAUSE_S)
 
@@ -203,7 +203,7 @@ async def submit(
             await session.register(is_known=is_known)
         standing.text = f"the commitment may stand on chain, the file is not handed in; {_AGAIN}"
         submission, row = await session.commit(name or agent.stem, source)
-        say_stage(f"committed in block {row['commitment_block']}; handing in")
+        typer.echo(f"· committed in block {row['commitment_block']}; handing in", err=True)
         standing.text = f"committed in block {row['commitment_block']}, the file may be handed in; {_AGAIN}"
         said = await deliver(session.client, submission, doors, wanted)
         standing.text = "the file is handed in: arena status"
@@ -419,11 +419,6 @@ def _confirm(plan: Sequence[str], *, yes: bool) -> None:
         signal.signal(signal.SIGINT, before)
     if not is_meant:
         raise refuse("nothing was sent", EXIT_FAILED)
-
-
-def say_stage(text: str) -> None:
-    """Say on stderr what is done now."""
-    typer.echo(f"· {text}", err=True)
 
 
 def _first_failure(doors: Sequence[DoorAnswer]) -> ArenaError:

@@ -195,16 +195,11 @@ def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[As
         maker = VariantMaker(known, ports.catalogue.products())
         drawn = [maker.variant(problem.problem_id, choice.variant) for problem in chosen]
         asked = [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
-    lost = _lost_before() if choice.failed else frozenset[str]()
-    return [each for each in asked if not choice.failed or each[0].problem_id in lost]
-
-
-def _lost_before() -> frozenset[str]:
-    """What the last run lost. Raises ArenaError V2027 where there is none."""
-    path = default_cache_dir() / LAST_RUN
-    with coded(path, "V2027"):
-        found = read_run(path.read_bytes())
-    return found.lost if isinstance(found, LocalRun) else frozenset()
+    if not choice.failed:
+        return asked
+    with coded(path := default_cache_dir() / LAST_RUN, "V2027"):
+        before = read_run(path.read_bytes())
+    return [each for each in asked if isinstance(before, LocalRun) and each[0].problem_id in before.lost]
 
 
 def _known(settings: Settings, file: Path | None, *, is_suite: bool) -> Sequence[Problem]:

@@ -221,7 +221,12 @@ def replay_race(
     inputs, or something it names is missing or another.
     """
     earlier = list(itertools.takewhile(lambda each: each.race_id != given.race_id, settlements))
-    other = None if policy is None else as_raced(policy, policy_of(given))
+    other = None
+    if policy is not None:  # with the sizes of the race that was run: its records can answer no other question
+        raced = policy_of(given)
+        sizes = ("problems", "batch_problems", "validators_per_problem", "results_required", "control_sha256")
+        race = replace(policy.race, **{name: getattr(raced.race, name) for name in sizes})
+        other = replace(policy, race=race, rubric=raced.rubric, guest=raced.guest)
     inputs = inputs_again(
         given, records.evaluations, records.verdicts, earlier, policy=other, attempts=records.attempts
     )
@@ -232,19 +237,6 @@ def replay_race(
         evaluations=len(inputs.evaluations),
         verdicts=len(inputs.verdicts),
     )
-
-
-def as_raced(policy: Policy, raced: Policy) -> Policy:
-    """A policy with the sizes of a race that was run under `raced`: its records can answer no other question."""
-    race = replace(
-        policy.race,
-        problems=raced.race.problems,
-        batch_problems=raced.race.batch_problems,
-        validators_per_problem=raced.race.validators_per_problem,
-        results_required=raced.race.results_required,
-        control_sha256=raced.race.control_sha256,
-    )
-    return replace(policy, race=race, rubric=raced.rubric, guest=raced.guest)
 
 
 def _payload(record: SignedRecord) -> Payload:

@@ -52,15 +52,10 @@ class RacePeers:
         assert self._node.sharing is not None, "only a node that can ask others shares a race"
         return self._node.sharing
 
-    @property
-    def is_asking(self) -> bool:
-        """Whether something is asked of others now, or its end was not looked at."""
-        return bool(self._pulling or self._hearing)
-
-    async def rest(self) -> None:
-        """Wait for what is asked of others now. How it ended is said at the next turn that asks."""
-        if self.is_asking:
-            await asyncio.wait([*self._pulling.values(), *(task for _, task in self._hearing.values())])
+    async def rest(self) -> bool:
+        """Wait for what is asked of others now, if it is something. How it ended is said at the next turn that asks."""
+        asked = [*self._pulling.values(), *(task for _, task in self._hearing.values())]
+        return bool(asked and await asyncio.wait(asked))
 
     async def close(self) -> None:
         """End what is asked of others: logs that were held already stay held."""

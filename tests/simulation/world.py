@@ -312,8 +312,7 @@ class SimulatedDesk(Desk):
     async def end_pull(self) -> None:
         """What was asked for comes within the turn: nothing depends on how fast this machine is."""
         peers = self.clock.peers  # of the driver under test: time may only pass when nothing is under way
-        if peers.is_asking:
-            await peers.rest()
+        if await peers.rest():
             await self.clock.turn()
 
     async def restart(self) -> None:
