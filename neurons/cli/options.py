@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from neurons.settings.settings import Settings
     from problems.clusters import ProductClasses
     from problems.model import Problem, Product
+    from problems.partition import OpenPartition, PartitionManifest
     from training.corpus.gates import Guard
     from training.corpus.model import CorpusPool
 
@@ -223,23 +224,32 @@ class LeakFlags:
     partition: Annotated[Path | None, typer.Option(help="The private partition, or with --bank the public one.")] = None
     bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = ""
 
+    def partitions(self) -> tuple[PartitionManifest | None, OpenPartition | None]:
+        """The public partition or the private one, whichever is named. Raises ArenaError P4001, P4026, P4010."""
+        from arena.bank.partition_file import read_partition, read_public_manifest
+        from arena.chain.keys import verify
+
+        if self.partition is None:
+            return None, None
+        if self.bank:
+            return read_public_manifest(self.partition, self.bank, verify), None
+        return None, read_partition(self.partition, verify)
+
     def guard(self, catalogue: Path | None, admits: CorpusPool, *, is_needed: bool = False) -> Guard:
         """The leak guard of the partition and the problems named, for a corpus of the pool `admits`. `is_needed`: of
         rows that no release speaks for; where nothing is named then, that is a usage error.
 
         Raises ArenaError P4001, P4026, P4010.
         """
-        from arena.bank.partition_file import read_partition, read_public_manifest
-        from arena.chain.keys import verify
         from training.corpus.gates import Guard
 
         if is_needed and not (self.held_out or self.partition):
             raise typer.BadParameter("give --held-out or --partition, too: nothing else says what may be learnt")
-        is_public = self.partition is not None and bool(self.bank)
+        public, private = self.partitions()
         return Guard(
-            read_public_manifest(self.partition, self.bank, verify) if self.partition and is_public else None,
-            {"eval": read_files(self.held_out)} if self.held_out else {},
-            partition=read_partition(self.partition, verify) if self.partition and not is_public else None,
+            public,
+            {"eval": read_files(self.held_out or [])},
+            partition=private,
             classes=classes_in(catalogue),
             admits=admits,
         )

@@ -7,6 +7,7 @@ names where that is there, says what it assumed where it is not, and names the d
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -123,15 +124,16 @@ def train(
     from training.stages.pipeline import run_stage
 
     pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
+    public, private = leaks.partitions()
+    manifest = private.manifest if private else public
     with show_progress() as progress:
-        bench = open_bench(
-            bench_flags.settings(),
-            problems=pools[0],
-            dev=pools[1],
-            held_out=read_files(leaks.held_out or []),
-            partition=leaks.partition,
-            bank=leaks.bank,
-            progress=progress,
+        bench = dataclasses.replace(
+            open_bench(bench_flags.settings(), progress=progress),
+            problems=tuple(pools[0]),
+            dev=tuple(pools[1]),
+            held_out=tuple(read_files(leaks.held_out or [])),
+            partition=private,
+            partition_sha256=manifest.sha256 if manifest else "",
         )
         with _said_once(), _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
             done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -86,7 +86,7 @@ async def traces_of_store(
     says what problems asked."""
     from arena.export.agents import settlements_in
     from arena.export.assembly import counted_rubric
-    from arena.view.reading import TraceView, chain_fact, view_trace
+    from arena.view.reading import TraceView, chain_fact
     from neurons.race.sentences import names_of
 
     stated, found = await logs_of(store, validator), list[tuple[SignedRecord, EvaluationRecord]]()
@@ -113,17 +113,9 @@ async def traces_of_store(
         judged = await store.verdicts_on([evaluation.body_sha256], record.validator)
         on_body = [decode_content(one.content).payload for one in judged]
         body, verdicts = decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
-        view = view_trace(
-            body,
-            name=str(record.seq),
-            outcome=evaluation.outcome,
-            verdicts=verdicts,
-            rubric=counted_rubric(evaluation, policies),
-            constraints=explain(evaluation, body.catalogue_sha256).constraints,
-            facts=record_facts(evaluation, names),
-            proof=(*signature_facts(record), chain_fact(record.seq, points[record.validator])),
-        )
-        traces.append((view, body))
+        found_here, chain = explain(evaluation, body.catalogue_sha256), chain_fact(record.seq, points[record.validator])
+        known = {"rubric": counted_rubric(evaluation, policies), "constraints": found_here.constraints}
+        traces.append((_view_record(record, evaluation, body, verdicts, names, chain, **known), body))
     return FoundTraces(which, tuple(traces), tuple(missing))
 
 
@@ -131,7 +123,6 @@ def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]
     """The trajectories of an export, as its views have them. Raises ArenaError V2050 for a damaged file."""
     from arena.export.agents import stated_supplement
     from arena.export.assembly import counted_rubric
-    from arena.view.reading import view_trace
 
     shards = sorted((folder / LOG).glob("*.jsonl.zst"))
     stated = stated_supplement(folder, read_manifest(folder))
@@ -153,22 +144,25 @@ def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]
                 verdict = counted_verdict(verdicts[evaluation.body_sha256], counted_rubric(evaluation, policies))
             else:
                 continue
-            view = view_trace(
-                body,
-                name=str(row.seq),
-                outcome=evaluation.outcome,
-                verdicts=() if verdict is None else (verdict,),
-                facts=record_facts(evaluation, stated.names),
-                proof=signature_facts(row),
-            )
-            yield view, body
+            yield _view_record(row, evaluation, body, () if verdict is None else (verdict,), stated.names), body
 
 
-def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
-    """Whose trace a record holds, and where it belongs. `names`: of agent versions, where they are known."""
+def _view_record(
+    record: SignedRecord | LogRow,
+    evaluation: EvaluationRecord,
+    body: EvaluationBody,
+    verdicts: Sequence[Verdict | UnscoredVerdict],
+    names: Mapping[str, str],
+    *proof: Field,
+    **known: Any,
+) -> TraceView:
+    """The view of a record's trace: also whose it is and where it belongs, its place in its log, and whether hash and
+    signature hold. `names`: of agent versions, where they are known; `known`: more that `view_trace` takes."""
+    from arena.view.reading import view_trace
+
     context, subject = evaluation.context, evaluation.subject
     name = "control" if not subject.miner_hotkey else names.get(subject.agent_version_id, "").split(" ")[0]
-    return (
+    facts = (
         ("stage", context.stage + (f", {context.race_id}" if context.race_id else "")),
         ("version", f"{name} {subject.agent_version_id}".strip()),
         ("miner", subject.miner_hotkey or "nobody: a control agent"),
@@ -176,15 +170,19 @@ def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tupl
         ("jail", evaluation.conditions.sandbox.name),
         ("attempt", evaluation.attempt_id),
     )
-
-
-def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
-    """A record's place in its log, and whether hash and signature hold."""
     content = None if record.content is None else bytes(record.content)
-    faults = inspect(entry_of(record, content), verify).faults
-    wrong = [f"{rule}: {why}" for rule, why in faults if rule != "body"]
-    holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
-    return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
+    wrong = [f"{rule}: {why}" for rule, why in inspect(entry_of(record, content), verify).faults if rule != "body"]
+    signature = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
+    place = ("record", f"{record.seq} of {record.validator}")
+    return view_trace(
+        body,
+        name=str(record.seq),
+        outcome=evaluation.outcome,
+        verdicts=verdicts,
+        facts=facts,
+        proof=(place, ("signature", signature), ("content", record.content_sha256), *proof),
+        **known,
+    )
 
 
 app = typer.Typer()

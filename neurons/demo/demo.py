@@ -28,8 +28,7 @@ from arena.records.port import StoredSubmission, WeightsResult
 from arena.records.verification import VerifyReport, verify_store
 from arena.store.embedded import embedded_server
 from arena.store.location import read_location
-from arena.store.postgres import PostgresStore
-from arena.submissions.submission import SignedSubmission, commit
+from arena.submissions.model import SignedSubmission, commit
 from foundation.codes import STORE_AWAY
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
@@ -186,8 +185,15 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator[DemoView]:
     """Views until the race is over. Raises ArenaError V2206, with the log's end, when the validator ends first."""
     async with contextlib.AsyncExitStack() as stack:
-        while (store := await _connected(run, stack)) is None:
+        store = None
+        while store is None:
             await _wait(run, process)
+            try:
+                location = read_location(run.folder)
+                store = await open_reading(location, stack) if location else None
+            except ArenaError as error:  # it does not answer yet
+                if error.failure.code != STORE_AWAY:
+                    raise
         qualifying, race = RaceLog(store, QUALIFYING), RaceLog(store, RACE)
         while True:
             await qualifying.refresh()
@@ -203,17 +209,6 @@ async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator
             if view.is_over:
                 return
             await _wait(run, process)
-
-
-async def _connected(run: DemoRun, stack: contextlib.AsyncExitStack) -> PostgresStore | None:
-    """The validator's store; None while it does not answer."""
-    try:
-        location = read_location(run.folder)
-        return await open_reading(location, stack) if location else None
-    except ArenaError as error:
-        if error.failure.code != STORE_AWAY:
-            raise
-        return None
 
 
 async def _wait(run: DemoRun, process: subprocess.Popen[bytes]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,6 @@ import typer
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from neurons.settings.settings import Settings
-    from problems.model import Problem
     from training.run_context import RunContext
 
 from foundation.long_work import Progress, no_progress
@@ -50,43 +48,18 @@ class Choice:
     model: Annotated[str, typer.Option(help="Model id there, instead of the policy's list.")] = ""
 
 
-def open_bench(
-    settings: Settings,
-    *,
-    problems: Sequence[Problem] = (),
-    dev: Sequence[Problem] = (),
-    held_out: Sequence[Problem] = (),
-    partition: Path | None = None,
-    bank: str = "",
-    progress: Progress = no_progress,
-) -> RunContext:
-    """The context over the settings' catalogue, titles and policy.
-
-    `partition` is the bank's private file, or with `bank` (its hotkey) the public one, which tells no problem's pool.
-    Raises ArenaError V2010 without an index, P4001, P4026 or P4010 for a partition that can't be used.
-    """
-    from arena.bank.partition_file import read_partition, read_public_manifest
-    from arena.chain.keys import verify
+def open_bench(settings: Settings, *, progress: Progress = no_progress) -> RunContext:
+    """The context over the settings' catalogue, titles and policy, without problems. Raises ArenaError V2010 without an
+    index."""
     from harness.catalogue.native import open_catalogue
     from neurons.settings import inputs
     from training.run_context import RunContext
 
     inputs.prepare_catalogue(settings)
-    opened, partition_sha256 = None, ""
-    if partition is not None and bank:
-        partition_sha256 = read_public_manifest(partition, bank, verify).sha256
-    elif partition is not None:
-        opened = read_partition(partition, verify)
-        partition_sha256 = opened.manifest.sha256
     return RunContext(
         policy=inputs.policy_of(settings),
         catalogue=open_catalogue(inputs.catalogue_path(settings)),
         titles=inputs.open_released_titles(settings),
-        problems=tuple(problems),
-        dev=tuple(dev),
-        held_out=tuple(held_out),
-        partition=opened,
-        partition_sha256=partition_sha256,
         code_commit=inputs.code_commit(),
         progress=progress,
     )
