@@ -6,6 +6,7 @@ they are assumed, and said to be. Amounts are micro-USD.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -94,18 +95,6 @@ def episodes_in(rows: Iterable[UsageTotal]) -> int:
     return sum(most.values())
 
 
-def episodes_of(rules: RaceRules, agents: int, validators: int) -> int:
-    """How many episodes of a race one of so many validators runs: its share of the field's, the control agent on every
-    problem."""
-    copies = min(rules.validators_per_problem, validators)
-    return rules.problems * (1 - (-agents * copies // validators))
-
-
-def agents_of(rules: RaceRules, qualified: int) -> int:
-    """How many agents race where so many hotkeys have a qualified one, the top agent's among them."""
-    return min(qualified, rules.seats + 1) if rules.seats else qualified
-
-
 def past_episodes(
     rows: Iterable[UsageTotal], prices: Mapping[str, TokenPrice] = MappingProxyType({})
 ) -> tuple[Cost, Cost, int, int]:
@@ -126,10 +115,13 @@ def forecast(
     most: tuple[Cost, Cost] | None = None,
     prices: Mapping[str, TokenPrice] = MappingProxyType({}),
 ) -> Forecast:
-    """The forecast of a race from the ledger's `rows`. `assumed` and `most` are of one episode: inference, judging."""
+    """The forecast of a race at one of so many validators, from the ledger's `rows`. `assumed` and `most` are of one
+    episode: inference, judging."""
+    agents = min(agents, rules.seats + 1) if rules.seats else agents  # the top agent's seat is one more
+    share = agents * min(rules.validators_per_problem, validators) / validators
+    episodes = rules.problems * (1 + math.ceil(share))  # the control agent runs on every problem
     inference, judging, counted, races = past_episodes(rows, prices)
-    episodes, is_known = episodes_of(rules, agents, validators), counted >= KNOWN_FROM
-    if not is_known:
+    if counted < KNOWN_FROM:
         (inference, judging), counted, races = assumed, 1, 0
     return Forecast(
         race_id=race_id,

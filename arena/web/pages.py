@@ -52,7 +52,7 @@ from arena.api.rows import (
 from arena.api.rows import PairResult as Result
 from arena.bank.batch import Explain
 from arena.policy import Policy
-from arena.race.forecast import Cost, agents_of, forecast, spent
+from arena.race.forecast import Cost, forecast, spent
 from arena.race.settle import readable_policy
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord, envelope_of
@@ -154,8 +154,8 @@ class Pages:
         if state is None or state.settlement is not None or state.opened is None:
             return dict(total=None, forecast=None)
         rules = state.opened.policy.race
-        qualified = {row.miner_hotkey for row in agent_rows(self.board).values() if row.state == "qualified"}
-        agents = len(state.field.field) if state.field else agents_of(rules, len(qualified))
+        coming = {row.miner_hotkey for row in agent_rows(self.board).values() if row.state in ("accepted", "qualified")}
+        agents = len(state.field.field if state.field else coming)
         validators = len(state.field.validators) if state.field else 1
         found = forecast(race.race_id, rules, agents, validators, self._ledger, (Cost(), Cost()))
         return dict(total=None, forecast=found if found.races else None)

@@ -15,7 +15,9 @@ import msgspec
 import typer
 
 from arena.bank.batch import Disclosure, check_release, read_batch
-from arena.race.weights import UNIT, held_by_hotkey
+from arena.race.evidence import UNIT, held_by_hotkey
+from arena.race.forecast import day_of, spent
+from arena.race.forecast import forecast as predict
 from arena.records.model import SettlementRecord
 from foundation.codes import PEER_LACKS, TAIL_LACKS
 from foundation.errors import ArenaError
@@ -166,7 +168,7 @@ def show_race(
 def forecast(
     state_dir: StateDirOption = None,
     config: Annotated[Path | None, typer.Option("--config", help="The node's TOML file: prices, caps, folder.")] = None,
-    agents: Annotated[int | None, typer.Option(min=0, help="Agents in the field instead of those qualified.")] = None,
+    agents: Annotated[int | None, typer.Option(min=0, help="Agents in the field instead of those known.")] = None,
     problems: Annotated[int | None, typer.Option(min=1, help="Problems instead of the policy's.")] = None,
 ) -> None:
     """Say what the coming or running race is likely to cost this validator: episodes x tokens x price.
@@ -185,12 +187,12 @@ def forecast(
 
     settings = resolve({"state_dir": state_dir}, config).settings
     upstreams, judges = ([one for one in settings.upstreams if one.role == role] for role in ("agents", "judge"))
-    state, rows, qualified = StoreFlags(state_dir=settings.state_dir).run(_read_ledger)
+    state, rows, coming = StoreFlags(state_dir=settings.state_dir).run(_read_ledger)
     policy = state.opened.policy if state and state.opened else policy_of(settings)
     field = state.field if state and state.settlement is None else None
     rules = msgspec.structs.replace(policy.race, problems=problems or policy.race.problems)
     if agents is None:
-        agents = len(field.field) if field else agents_of(rules, qualified)
+        agents = len(field.field) if field else coming
     found = predict(
         state.race_id if field and state else "the next race",
         rules,
@@ -227,11 +229,11 @@ def forecast(
 
 
 async def _read_ledger(store: PostgresStore) -> tuple[RaceState | None, list[UsageTotal], int]:
-    """The newest race, all accounts, and how many hotkeys have a qualified agent."""
+    """The newest race, all accounts, and how many hotkeys have an agent that qualified or may yet."""
     from neurons.race.log import newest_race
 
-    qualified = {one.subject.miner_hotkey for one in await store.submissions(("qualified",))}
-    return await newest_race(store), await store.usage_totals(), len(qualified)
+    coming = {one.subject.miner_hotkey for one in await store.submissions(("waiting", "accepted", "qualified"))}
+    return await newest_race(store), await store.usage_totals(), len(coming)
 
 
 @command(app)

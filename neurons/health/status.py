@@ -209,13 +209,6 @@ class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     open_items: int = 0
 
 
-class Money(msgspec.Struct, frozen=True, kw_only=True):
-    """What models cost by the ledger: inference and judging, today (UTC) and in the current race."""
-
-    today: tuple[Cost, Cost]
-    race: tuple[Cost, Cost]
-
-
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the store says: how many records it has, the newest checkpoint and the newest one anchored on chain, and
     the latest tries to set weights, newest first."""
@@ -228,7 +221,8 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     open_qualifying: int = 0
     weights: tuple[WeightsResult, ...] = ()
     size: StoreSize | None = None
-    money: Money | None = None  # None: not asked for
+    # what models cost by the ledger, inference and judging: today (UTC), and in the current race; empty: not asked for
+    money: tuple[tuple[Cost, Cost], ...] = ()
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -461,13 +455,13 @@ def dollars(micro_usd: int | None) -> str:
 
 
 def _money(store: StoreFacts, beat: Heartbeat | None) -> str:
-    assert store.money is not None
-    parts = [("today", store.money.today, beat.day_usd if beat else 0)]
-    parts += [(store.race.race_id, store.money.race, beat.race_usd if beat else 0)] if store.race else []
+    caps = (beat.day_usd, beat.race_usd) if beat else (0, 0)
+    parts = zip(("today", store.race.race_id if store.race else ""), store.money, caps, strict=True)
     return "; ".join(
         f"{name} {dollars(inference.plus(judging).micro_usd)}{f' of ${cap:,.2f}' if cap else ''}"
         f" (judges {dollars(judging.micro_usd)})"
         for name, (inference, judging), cap in parts
+        if name
     )
 
 

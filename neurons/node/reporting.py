@@ -32,7 +32,6 @@ from foundation.errors import ArenaError, Failure
 from neurons.health.status import (
     Deadline,
     Heartbeat,
-    Money,
     NodeFile,
     RaceFacts,
     Status,
@@ -208,12 +207,12 @@ async def read_store(store: PostgresStore, now_ms: int, *, with_money: bool = Fa
         open_qualifying=await store.open_items(QUALIFYING, "qualifying"),
         weights=tuple(await store.weights_results(WEIGHTS_SHOWN)),
         size=await store.size(),
-        money=Money(
-            today=spent(row for row in rows if row.day == day_of(now_ms)),
-            race=spent(row for row in rows if state is not None and row.race_id == state.race_id),
+        money=(
+            spent(row for row in rows if row.day == day_of(now_ms)),
+            spent(row for row in rows if state is not None and row.race_id == state.race_id),
         )
         if with_money
-        else None,
+        else (),
     )
 
 

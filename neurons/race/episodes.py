@@ -185,16 +185,7 @@ class EpisodeLoop:
 
     async def _keep_usage(self, lease: Lease, rows: tuple[ModelUsage, ...]) -> None:
         """After the records, which it must not hold up; of a lost lease, too, since its money was spent."""
-        context = lease.item.context
-        usage = AttemptUsage(
-            attempt_id=lease.attempt_id,
-            race_id=context.race_id,
-            stage=context.stage,
-            agent_version_id=lease.item.subject.agent_version_id,
-            rows=rows,
-        )
-
-        put = partial(self._node.store.put_usage, usage)
+        put = partial(self._node.store.put_usage, _usage(lease.attempt_id, lease.item, rows))
         await persist(f"usage of {lease.attempt_id}", put, self._drain, self._node.log)
 
     async def _finish(self, lease: Lease, evaluation: Evaluation) -> None:
@@ -287,6 +278,16 @@ async def within_caps(node: Node, context: Context, job: Job) -> Reply:
     return reply
 
 
+def _usage(attempt_id: str, about: WorkItem | EvaluationRecord, rows: tuple[ModelUsage, ...]) -> AttemptUsage:
+    return AttemptUsage(
+        attempt_id=attempt_id,
+        race_id=about.context.race_id,
+        stage=about.context.stage,
+        agent_version_id=about.subject.agent_version_id,
+        rows=rows,
+    )
+
+
 def _attempt(
     lease: Lease, ended: Literal["faulted", "abandoned"], failure: Failure, *, is_closing: bool = False
 ) -> AttemptRecord:
@@ -356,15 +357,8 @@ class VerdictLoop:
             raise ArenaError("V2050", f"no body {record.body_sha256} for record {row.seq}")
         reply = await within_caps(node, context, JudgeJob(body=decode_body(stored.content)))
         if isinstance(reply, Judged | Faulted) and reply.usage:
-            usage = AttemptUsage(
-                attempt_id=f"{record.attempt_id}+{node.now_ms()}",
-                race_id=context.race_id,
-                stage=context.stage,
-                agent_version_id=record.subject.agent_version_id,
-                rows=reply.usage,
-            )
             node.metrics.count_usage(reply.usage)
-            await node.store.put_usage(usage)
+            await node.store.put_usage(_usage(f"{record.attempt_id}+{node.now_ms()}", record, reply.usage))
         if isinstance(reply, Judged):
             self._put_off_ms.pop(record.body_sha256, None)
             verdict = reply.verdict
@@ -377,7 +371,8 @@ class VerdictLoop:
         node.log.warning(
             "judging faulted", record=row.seq, body=record.body_sha256, code=failure.code, detail=failure.detail
         )
-        if failure.code not in (JOB_QUARANTINED, CAP_REACHED):
+        is_capped = failure.code == CAP_REACHED and bool(context.race_id)  # qualifying waits for the next day
+        if failure.code != JOB_QUARANTINED and not is_capped:
             return True
         rubric_id = node.policy.rubric.rubric_id
         await self._record(row, UnscoredVerdict(body_sha256=record.body_sha256, rubric_id=rubric_id, failure=failure))
