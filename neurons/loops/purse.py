@@ -151,7 +151,8 @@ class Purse:
         pairs = sum(plan.left[one] for one in {*plan.begun, name})
         for cap in caps:
             each = paid[cap.unit] // plan.paid if paid and plan.paid >= KNOWN_FROM else plan.before[cap.unit]
-            if name in plan.stopped or (name not in plan.begun and each * pairs > cap.left):
+            last = max(each, self._most[cap.unit])  # is set aside so, and must find room
+            if name in plan.stopped or (name not in plan.begun and each * (pairs - 1) + last > cap.left):
                 return cap
         plan.begun.add(name)
         return None
