@@ -223,7 +223,9 @@ def forecast(
     for usd, name, before in ((settings.budget.race_usd, "race", 0), (settings.budget.day_usd, "day", today)):
         if usd and found.micro_usd is not None:
             left = round(usd * 1e6) - before
-            fits = "enough" if found.micro_usd <= left else f"too little: about {left / found.micro_usd:.0%} can be run"
+            share = max(0, left - (found.most_micro_usd or 0) // found.episodes) / max(1, found.micro_usd)
+            runs = f"too little: about {share:.0%} of the problems run"
+            fits = "enough" if share >= 1 else f"{runs}, over {rules.cancel_void_e4 / 1e4:.0%} void cancel the race"
             lines.append(f"cap of a {name} ${usd:,.2f}, {dollars(left)} left: {fits}")
     show(found, lines)
 

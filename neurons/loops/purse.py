@@ -150,7 +150,8 @@ class Purse:
         name, paid = context.problem_id, self._spent.get(context.race_id)
         pairs = sum(plan.left[one] for one in {*plan.begun, name})
         for cap in caps:
-            each = paid[cap.unit] // plan.paid if paid and plan.paid >= KNOWN_FROM else plan.before[cap.unit]
+            own = paid[cap.unit] // plan.paid if paid and plan.paid >= KNOWN_FROM else 0
+            each = max(own, plan.before[cap.unit])  # the control agent, which is cheap, comes first
             last = max(each, self._most[cap.unit])  # is set aside so, and must find room
             if name in plan.stopped or (name not in plan.begun and each * (pairs - 1) + last > cap.left):
                 return cap
