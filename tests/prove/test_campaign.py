@@ -52,7 +52,7 @@ RECOVERED_S, MARK_S, FAULT_S, FROZEN_S = 430 * PACE, 215 * PACE, 40.0, 60.0
 STAKE_TAO, LIAR_TAO, LIAR_ROWS, DISK = 40_000, 2_000, 20_000, 6 << 30
 AHEAD = "import time\nns = time.time_ns\ntime.time_ns = lambda: ns() + 90 * 10**9\n"
 AHEAD += "time.time = lambda: time.time_ns() / 1e9\n"
-HEAD = "| fault | back after s | under load | status meanwhile |\n|---|--:|--:|---|\n"
+HEAD = "| fault | back after s (under load) | status meanwhile |\n|---|--:|---|\n"
 AGENTS = (
     DemoAgent("expert", "//Ada", baseline_source("scripted-expert")),
     DemoAgent("careful", "//Ben", baseline_source("scripted-careful")),
@@ -391,16 +391,21 @@ def met(site: Site, fault: Callable[[Site], str]) -> tuple[str, str]:
 
 def read() -> dict[str, list[str]]:
     """The campaign's rows as the page has them: by fault, its times by day and under load, and what status said."""
-    head, _, _ = PAGE.read_text("utf-8").partition("| proof |")
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in head.splitlines() if line.startswith("| ")]
-    return {name: [""] * 3 for name in FAULTS} | {row[0]: row[1:] for row in cells if row[0] in FAULTS}
+    rows = {name: [""] * 3 for name in FAULTS}
+    for line in PAGE.read_text("utf-8").partition("| proof |")[0].splitlines():
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        if name in rows:
+            by_day, _, loaded = cells[0].partition(" (")
+            rows[name] = [by_day, loaded.rstrip(")"), cells[1]]
+    return rows
 
 
 def write(rows: dict[str, list[str]]) -> None:
     """Renew the campaign's table on the page."""
     head, _, rest = PAGE.read_text("utf-8").partition("| proof |")
-    cells = (" | ".join([name, *(cell.replace("|", "/") for cell in row)]) for name, row in rows.items())
-    table = HEAD + "".join(f"| {each} |\n" for each in cells)
+    table = HEAD
+    for name, (by_day, loaded, said) in rows.items():
+        table += f"| {name} | {by_day}{loaded and f' ({loaded})'} | {said.replace('|', '/')} |\n"
     PAGE.write_text(f"{head.partition('| fault |')[0]}{table}\n| proof |{rest}", encoding="utf-8")
 
 
