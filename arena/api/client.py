@@ -7,6 +7,7 @@ row's `prev` is taken as it is, unless the stream begins at the first record: co
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterator
 from typing import Annotated
@@ -77,36 +78,27 @@ class RowCheck:
         return row
 
 
+@dataclasses.dataclass(eq=False)
 class TailClient:
-    """Reads the tail at one base URL."""
+    """Reads the tail at one base URL. `tell` hears of pauses; `silence_s` without a byte, and `answer_s` for a whole
+    answer that is not rows, count as a connection that ended."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        verify_signature: Verifier,
-        sleep: Callable[[float], None],
-        tell: Callable[[str], None] = lambda text: None,
-        silence_s: float = SILENCE_S,
-        answer_s: float = ANSWER_S,
-    ) -> None:
-        """`tell` hears of pauses; `silence_s` without a byte, and `answer_s` for a whole answer that is not rows, count
-        as a connection that ended."""
-        self._url = url.rstrip("/")
-        self._verify = verify_signature
-        self._sleep = sleep
-        self._tell = tell
-        self._silence_s, self._answer_s = silence_s, answer_s
+    url: str
+    verify_signature: Verifier
+    sleep: Callable[[float], None]
+    tell: Callable[[str], None] = lambda text: None
+    silence_s: float = SILENCE_S
+    answer_s: float = ANSWER_S
 
     def heads(self) -> dict[str, int]:
         """The size of every log served there. Raises ArenaError V2084."""
         try:
             with self._open() as http:
-                answer = http.ask("GET", "/v1/head", bytes_max=ANSWER_BYTES_MAX, within_s=self._answer_s)
+                answer = http.ask("GET", "/v1/head", bytes_max=ANSWER_BYTES_MAX, within_s=self.answer_s)
             answer.raise_for_status()
             return {row.validator: row.seq for row in msgspec.json.decode(answer.content, type=list[_LogSize])}
         except (httpx2.HTTPError, httpx2.InvalidURL, UnfitAnswerError, *UNREADABLE_JSON) as error:
-            raise ArenaError("V2084", f"{self._url}: {str(error) or type(error).__name__}") from error
+            raise ArenaError("V2084", f"{self.url}: {str(error) or type(error).__name__}") from error
 
     def lines(self, validator: str = "", *, after: int = 0, is_following: bool = False) -> Iterator[bytes]:
         """Checked lines of `LogRow`, without their ends, in order.
@@ -115,7 +107,7 @@ class TailClient:
         (also when it ends before a row that was read), V2081 and V2082 for a request that is refused, and V2084 for a
         server that is away, five times in a row unless following, or speaks something else.
         """
-        checked = RowCheck(validator, after, self._verify)
+        checked = RowCheck(validator, after, self.verify_signature)
         failures = 0
         while True:
             try:
@@ -129,10 +121,10 @@ class TailClient:
                 failures += 1
                 reason = str(away)
                 if not is_following and failures >= TRIES_MAX:
-                    raise ArenaError("V2084", f"{self._url}: {reason}") from away
+                    raise ArenaError("V2084", f"{self.url}: {reason}") from away
             seconds = PAUSES.pause_ms(failures + 1) / 1000 * random.uniform(0.5, 1.0)
-            self._tell(f"waiting {seconds:.1f} s to go on after record {checked.after}: {reason}")
-            self._sleep(seconds)
+            self.tell(f"waiting {seconds:.1f} s to go on after record {checked.after}: {reason}")
+            self.sleep(seconds)
 
     def _connection(self, checked: RowCheck, *, is_following: bool) -> Iterator[bytes]:
         """The checked lines of one connection. Raises _AwayError when it ends early or can't be had."""
@@ -140,7 +132,7 @@ class TailClient:
         try:
             with self._open() as http, http.stream("GET", "/v1/tail", params=parameters) as answer:
                 if answer.status_code != httpx2.codes.OK:
-                    with http.within(self._answer_s, ANSWER_BYTES_MAX):
+                    with http.within(self.answer_s, ANSWER_BYTES_MAX):
                         content = answer.read()
                     try:
                         refusal = msgspec.json.decode(content, type=ServedRefusal)
@@ -153,7 +145,7 @@ class TailClient:
                         raise ArenaError(refusal.code, refusal.message)
                     if answer.status_code >= httpx2.codes.INTERNAL_SERVER_ERROR:
                         raise _AwayError(f"{refusal.code} {refusal.message}".strip())
-                    raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.message}")
+                    raise ArenaError("V2084", f"{self.url} answers {answer.status_code}: {refusal.message}")
                 lines = Lines(LINE_BYTES_MAX)
                 for piece in answer.iter_raw():
                     for line in filter(None, lines.feed(piece)):  # a heartbeat is a line without a row
@@ -164,10 +156,10 @@ class TailClient:
         except (httpx2.TransportError, httpx2.StreamError) as error:
             raise _AwayError(str(error) or type(error).__name__) from error
         except (httpx2.InvalidURL, UnfitAnswerError) as error:
-            raise ArenaError("V2084", f"{self._url}: {error}") from error
+            raise ArenaError("V2084", f"{self.url}: {error}") from error
 
     def _open(self) -> BoundedClient:
-        return BoundedClient(base_url=self._url, silence_s=self._silence_s, connect_s=CONNECT_S)
+        return BoundedClient(base_url=self.url, silence_s=self.silence_s, connect_s=CONNECT_S)
 
 
 class _AwayError(Exception):

@@ -10,6 +10,7 @@ comes later in it, says that the race's own rows can be had whole.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -65,23 +66,17 @@ POLL_S = 1.0
 HEARTBEAT_S = 15.0
 
 
+@dataclasses.dataclass(eq=False)
 class Tail:
-    """The logs of one store, for any number of readers."""
+    """The logs of one store, for any number of readers. `now_ms`: unix time, by which embargoes end."""
 
-    def __init__(
-        self,
-        store: PostgresStore,
-        *,
-        poll_s: float = POLL_S,
-        heartbeat_s: float = HEARTBEAT_S,
-        now_ms: Callable[[], int],
-    ) -> None:
-        """`now_ms`: unix time, by which embargoes end."""
-        self.store = store
+    store: PostgresStore
+    now_ms: Callable[[], int]
+    poll_s: float = POLL_S
+    heartbeat_s: float = HEARTBEAT_S
+
+    def __post_init__(self) -> None:
         self.closing = asyncio.Event()  # set: every stream ends after the page it is at
-        self._poll_s = poll_s
-        self._heartbeat_s = heartbeat_s
-        self.now_ms = now_ms
         self._releases = defaultdict[str, dict[str, ReleaseRecord]](dict)  # by log and race
         self._read_to = Counter[str]()  # by log: the record up to which its releases were read
         self._reading = asyncio.Lock()
@@ -132,11 +127,11 @@ class Tail:
             elif not is_following:
                 return
             else:
-                if time.monotonic() - spoke_at >= self._heartbeat_s:
+                if time.monotonic() - spoke_at >= self.heartbeat_s:
                     yield b"\n"
                     spoke_at = time.monotonic()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self.closing.wait(), self._poll_s)
+                    await asyncio.wait_for(self.closing.wait(), self.poll_s)
 
     async def _names(self) -> list[str]:
         names = await self.store.validators()

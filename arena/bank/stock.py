@@ -6,6 +6,7 @@ local network a node makes the file itself when there is none, and seals it as a
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -43,32 +44,24 @@ class StockLevel(msgspec.Struct, frozen=True, kw_only=True):
         return not self.is_made_here and self.lasts_ms < days_min * DAY_MS
 
 
+@dataclasses.dataclass(eq=False)
 class Bank:
-    """The batches in one folder of a node. Safe to use from several threads."""
+    """The batches in one folder of a node. Safe to use from several threads.
 
-    def __init__(
-        self,
-        folder: Path,
-        bank_hotkey: str,
-        verify: Verifier,
-        timelock: Timelock,
-        beacon: Beacon,
-        *,
-        is_real: bool = False,
-        make: Make | None = None,
-        prepare: Callable[[], object] = lambda: None,
-    ) -> None:
-        """`bank_hotkey` is the key that signs this subnet's batches; `timelock` goes with `beacon`. With `is_real` a
-        batch that was sealed without a partition manifest serves no race, nor one without its accepted titles. `make`
-        makes the batch of a round that has none, P4011 when the catalogue has no more; a real network's bank has none.
-        `prepare` does once what it takes long for, before a race's close is set."""
-        self._folder = folder
-        self._bank_hotkey = bank_hotkey
-        self._verify = verify
-        self._timelock = timelock
-        self._beacon = beacon
-        self._is_real = is_real
-        self._make, self.prepare = make, prepare
+    `bank_hotkey` is the key that signs this subnet's batches; `timelock` goes with `beacon`. With `is_real` a batch
+    that was sealed without a partition manifest serves no race, nor one without its accepted titles. `make` makes the
+    batch of a round that has none, P4011 when the catalogue has no more; a real network's bank has none. `prepare` does
+    once what it takes long for, before a race's close is set.
+    """
+
+    folder: Path
+    bank_hotkey: str
+    verify: Verifier
+    timelock: Timelock
+    beacon: Beacon
+    is_real: bool = False
+    make: Make | None = None
+    prepare: Callable[[], object] = lambda: None
 
     def seal_for(self, race_id: str, problems_min: int, *, round_number: int) -> BatchNotice:
         """The notice of the batch that opens with that round, the first after the race's close; made where there is
@@ -79,16 +72,16 @@ class Bank:
         when one of its ids stood in an earlier race's batch; P4011 when no more problems can be made; V2064 when the
         folder can't be written.
         """
-        if self._make is not None and not any(label.round == round_number for _, label in self._labels()):
+        if self.make is not None and not any(label.round == round_number for _, label in self._labels()):
             problems = (problem for earlier in self._earlier() for problem in earlier.problems)
             answers = frozenset(reward.product_id for problem in problems for reward in problem.rewards)
-            made = self._make(race_id, round_number, answers)
-            self._write(self._folder / f"{made.notice.race_id}{SUFFIX}", lambda path: write_sealed(path, made))
+            made = self.make(race_id, round_number, answers)
+            self._write(self.folder / f"{made.notice.race_id}{SUFFIX}", lambda path: write_sealed(path, made))
         notice = self._file_for(round_number).notice
         named = f"{notice.race_id} of {notice.signer}"
-        if self._is_real and not notice.partition_sha256:
+        if self.is_real and not notice.partition_sha256:
             raise ArenaError("P4014", f"{named} names no partition manifest")
-        if self._is_real and not notice.titles:
+        if self.is_real and not notice.titles:
             raise ArenaError("P4014", f"{named} holds no accepted titles")
         if len(notice.problems) < problems_min:
             raise ArenaError("P4014", f"{named} holds {len(notice.problems)} problems, a race draws {problems_min}")
@@ -108,7 +101,7 @@ class Bank:
         path, sealed = self._batch_path(race_id), self._file_for(beacon_round.round)
         if path.exists() and read_kept(path).public == sealed.notice.batch:
             return  # another one is of a race that a restored store never heard of
-        batch = open_batch(sealed, beacon_round, timelock=self._timelock)
+        batch = open_batch(sealed, beacon_round, timelock=self.timelock)
         contents = {_content(problem): problem.problem_id for problem in batch.problems}
         for earlier in self._earlier(besides=race_id):
             if shared := contents.keys() & set(map(_content, earlier.problems)):
@@ -122,23 +115,23 @@ class Bank:
 
     def notices(self) -> tuple[BatchNotice, ...]:
         """The notices of every file here, soonest first. Raises ArenaError P4010 for one that the bank did not sign."""
-        files = (read_sealed(path, self._bank_hotkey, self._verify) for path in self._paths())
+        files = (read_sealed(path, self.bank_hotkey, self.verify) for path in self._paths())
         return tuple(sorted((file.notice for file in files), key=lambda notice: (notice.round, notice.race_id)))
 
     def level(self, closes_ms: Sequence[int], now_ms: int) -> StockLevel:
         """How long the stock lasts, by what the files say of themselves, given the closes of the races to come, soonest
         first. When every race has a batch, it lasts until the last close."""
-        rounds = {label.round for _, label in self._labels() if self._timelock.opens_ms(label.round) > now_ms}
+        rounds = {label.round for _, label in self._labels() if self.timelock.opens_ms(label.round) > now_ms}
         races, until_ms = 0, now_ms
         for close_ms in closes_ms:
             until_ms = close_ms
-            if self._beacon.round_after(close_ms) not in rounds:
+            if self.beacon.round_after(close_ms) not in rounds:
                 break
             races += 1
         return StockLevel(
             races=races,
             lasts_ms=max(0, until_ms - now_ms) if races else 0,
-            is_made_here=self._make is not None,
+            is_made_here=self.make is not None,
         )
 
     def _file_for(self, round_number: int) -> SealedFile:
@@ -147,14 +140,14 @@ class Bank:
         signed, refusal = [], None
         for path in paths:
             try:
-                signed.append(read_sealed(path, self._bank_hotkey, self._verify))
+                signed.append(read_sealed(path, self.bank_hotkey, self.verify))
             except ArenaError as error:
                 refusal = error
         if refusal is not None and not signed:
             raise refusal
         if len(signed) != 1:
-            names = ", ".join(path.name for path in paths) or f"no file in {self._folder}"
-            raise ArenaError("P4014", f"round {round_number} of {self._beacon.network}: {names}")
+            names = ", ".join(path.name for path in paths) or f"no file in {self.folder}"
+            raise ArenaError("P4014", f"round {round_number} of {self.beacon.network}: {names}")
         return signed[0]
 
     def _labels(self) -> Iterator[tuple[Path, BatchNotice]]:
@@ -165,24 +158,24 @@ class Bank:
                 label = msgspec.json.decode(path.read_bytes(), type=SealedFile).notice
             except (OSError, *UNREADABLE_JSON):
                 continue
-            if label.network == self._beacon.network:
+            if label.network == self.beacon.network:
                 yield path, label
 
     def _paths(self) -> list[Path]:
-        return sorted(self._folder.glob(f"*{SUFFIX}"))
+        return sorted(self.folder.glob(f"*{SUFFIX}"))
 
     def _batch_path(self, race_id: str) -> Path:
-        return self._folder / f"{race_id}{BATCH_SUFFIX}"
+        return self.folder / f"{race_id}{BATCH_SUFFIX}"
 
     def _write(self, path: Path, write: Callable[[Path], None]) -> None:
         with coded(path):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             write(path)
 
     def _earlier(self, besides: str = "") -> Iterator[SealedBatch]:
         """Earlier races' batches, their hashes unchecked: a reader that races one checks them. Raises ArenaError
         P4001 for one that can't be read."""
-        for path in sorted(self._folder.glob(f"*{BATCH_SUFFIX}")):
+        for path in sorted(self.folder.glob(f"*{BATCH_SUFFIX}")):
             if path != self._batch_path(besides):
                 try:
                     yield msgspec.json.decode(path.read_bytes(), type=BatchFile).batch

@@ -8,6 +8,7 @@ rows under the anchored root. Records of every other race stay stubs. Agents' so
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -47,29 +48,25 @@ ANSWERS_MAX = 64  # to all, from where on each has one
 _STUB_BYTES = 512
 
 
+@dataclasses.dataclass(eq=False)
 class PeerService:
-    """Answers of one validator. `caller` is always a hotkey (prefix 42) whose signature was checked."""
+    """Answers of one validator. `caller` is always a hotkey (prefix 42) whose signature was checked.
 
-    def __init__(
-        self,
-        store: PostgresStore,
-        logs: PeerLogStore,
-        *,
-        has_permit: Callable[[str], bool],
-        gate: Callable[[], RevealGate],
-        progress: Callable[[str], Progress | None],
-        settled: Callable[[str], SettlementRecord | None] = lambda race_id: None,
-        releases: ReleaseStore | None = None,
-        rules: ShareRules | None = None,
-    ) -> None:
-        """`has_permit` and `gate` are asked at every request; `progress` says how far a race is, None where it is not
-        run here, `settled` its settlement in force here. `releases` are the operator's files; None: none are kept.
-        """
-        self.has_permit = has_permit
-        self._releases = releases
-        self._store, self._logs = store, logs
-        self._gate, self._progress, self._settled = gate, progress, settled
-        self._shares = Shares(rules or ShareRules(), time.monotonic)
+    `has_permit` and `gate` are asked at every request; `progress` says how far a race is, None where it is not run
+    here, `settled` its settlement in force here. `releases` are the operator's files; None: none are kept.
+    """
+
+    store: PostgresStore
+    logs: PeerLogStore
+    has_permit: Callable[[str], bool]
+    gate: Callable[[], RevealGate]
+    progress: Callable[[str], Progress | None]
+    settled: Callable[[str], SettlementRecord | None] = lambda race_id: None
+    releases: ReleaseStore | None = None
+    rules: ShareRules | None = None
+
+    def __post_init__(self) -> None:
+        self._shares = Shares(self.rules or ShareRules(), time.monotonic)
         self._reading: Counter[str] = Counter()  # answers of rows under way, by caller
 
     async def answer(self, caller: str, question: msgspec.Struct) -> object | None:
@@ -84,11 +81,11 @@ class PeerService:
             case SubmissionQuestion():
                 return await self._submission(question)
             case SettlementQuestion():
-                return self._settled(question.race)
+                return self.settled(question.race)
             case ProgressQuestion():
-                return self._progress(question.race)
+                return self.progress(question.race)
             case ReleaseQuestion():
-                newest = await asyncio.to_thread(self._releases.newest) if self._releases else None
+                newest = await asyncio.to_thread(self.releases.newest) if self.releases else None
                 return None if newest is None or newest.release.release_sha256 == question.known else newest
             case FileQuestion():
                 return await self._file_piece(caller, question)
@@ -101,16 +98,16 @@ class PeerService:
         """
         self._admit(caller)
         self._require_place(caller)
-        gate, validator, race_id, after_seq = self._gate(), question.validator, question.race, question.after
+        gate, validator, race_id, after_seq = self.gate(), question.validator, question.race, question.after
         about = f"records {after_seq + 1} to {question.to} of {validator} for {race_id or 'qualifying'}"
         if race_id not in gate or after_seq >= question.to:
             raise ArenaError("V2113", f"{about} are not shown now")
-        if validator == self._store.validator:
+        if validator == self.store.validator:
             if question.to > gate[race_id]:
                 raise ArenaError("V2113", f"{about}: shown up to {gate[race_id]}")
             pages = self._own_pages(after_seq, race_id)
         else:
-            held = self._logs.held(race_id, validator)
+            held = self.logs.held(race_id, validator)
             covering = [log for log in held if log.shown_after <= after_seq and question.to <= log.point.size]
             if not covering:
                 raise ArenaError("V2113", f"{about} are not held here")
@@ -118,16 +115,16 @@ class PeerService:
         return self._paced(caller, pages, min(ANSWER_ROWS, question.to - after_seq))
 
     async def _note(self, question: NoteQuestion) -> str | None:
-        kept = self._logs.note(question.validator, question.sha256)
-        if kept is not None or question.validator != self._store.validator:
+        kept = self.logs.note(question.validator, question.sha256)
+        if kept is not None or question.validator != self.store.validator:
             return kept
-        signed = await self._store.checkpoints()
+        signed = await self.store.checkpoints()
         return next((point.note for point in signed if sha256_of(point.note) == question.sha256), None)
 
     async def _submission(self, question: SubmissionQuestion) -> SignedSubmission | None:
-        for row in await self._store.submissions(EVERY_STATE, miner_hotkey=question.hotkey):
+        for row in await self.store.submissions(EVERY_STATE, miner_hotkey=question.hotkey):
             if row.subject.commitment_sha256 == question.sha256:
-                source = await self._store.source(row.subject.agent_version_id)
+                source = await self.store.source(row.subject.agent_version_id)
                 return signed_submission(row, source) if source else None
         return None
 
@@ -135,7 +132,7 @@ class PeerService:
         """At the pace of the caller's share."""
         self._require_place(caller)
         with self._answering(caller):
-            releases = self._releases
+            releases = self.releases
             piece = await asyncio.to_thread(releases.piece, question.sha256, question.start) if releases else None
             await asyncio.sleep(self._shares.spend_bytes(caller, len(piece or b"")))
             return piece
@@ -171,12 +168,12 @@ class PeerService:
                     await asyncio.sleep(self._shares.spend_bytes(caller, size))
 
     async def _own_pages(self, after_seq: int, race_id: str) -> AsyncGenerator[list[LogRow]]:
-        records = self._store.records(self._store.validator, after_seq=after_seq, page=PAGE_ROWS)
+        records = self.store.records(self.store.validator, after_seq=after_seq, page=PAGE_ROWS)
         async for page in batches_of(records, PAGE_ROWS):
             yield await asyncio.to_thread(shown_rows, page, race_id)
 
     async def _held_pages(self, log: HeldLog, after_seq: int) -> AsyncGenerator[list[LogRow]]:
-        rows = self._logs.all_rows(log, after_seq)
+        rows = self.logs.all_rows(log, after_seq)
         while page := await asyncio.to_thread(lambda: list(islice(rows, PAGE_ROWS))):
             yield page
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -355,27 +356,24 @@ FETCHES_AT_ONCE = 4
 SOURCE_PAUSES = Backoff(first_ms=30_000, most_ms=1_800_000)  # before asking again for a commitment that no peer knew
 
 
+@dataclasses.dataclass(eq=False)
 class SourceRelay:
     """Fetches agents' sources that the chain knows and the store does not, from permit holders.
 
     A submission is taken only when its hotkey and source have the hash that the chain holds for that hotkey, and the
     hotkey signed it; then it goes to admission, as if its miner had brought it. A peer that lies or does not answer is
-    asked for nothing more in that turn; with whom a turn begins goes round.
+    asked for nothing more in that turn; with whom a turn begins goes round. `is_commitment_enough`: the policy's,
+    whether a submission may have no signature.
     """
 
-    def __init__(
-        self,
-        peers: HttpPeers,
-        store: PostgresStore,
-        verify_signature: Verifier,
-        *,
-        now_ms: Callable[[], int],
-        is_commitment_enough: bool = False,
-    ) -> None:
-        """`is_commitment_enough`: the policy's, whether a submission may have no signature."""
-        self._peers, self._store, self._verify = peers, store, verify_signature
-        self._now_ms, self._places = now_ms, asyncio.Semaphore(FETCHES_AT_ONCE)
-        self._is_commitment_enough = is_commitment_enough
+    peers: HttpPeers
+    store: PostgresStore
+    verify_signature: Verifier
+    now_ms: Callable[[], int]
+    is_commitment_enough: bool = False
+
+    def __post_init__(self) -> None:
+        self._places = asyncio.Semaphore(FETCHES_AT_ONCE)
         self._here: set[str] = set()  # commitments whose submission is in the store
         self._asked: dict[str, NextTry] = {}  # by commitment
         self._turns = 0
@@ -388,7 +386,7 @@ class SourceRelay:
 
         Raises ArenaError V2021, V2025.
         """
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         wanted = {c.sha256: c for c in commitments if SHA256.fullmatch(c.sha256) and not await self._is_here(c)}
         self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
         due = [c for c in wanted.values() if self._asked.get(c.sha256, NextTry()).not_before_ms <= now_ms]
@@ -401,7 +399,7 @@ class SourceRelay:
                 asked = self._asked.get(commitment.sha256, NextTry())
                 self._asked[commitment.sha256] = SOURCE_PAUSES.after(asked, now_ms)
             else:
-                await self._store.put_submission(waiting_row(submission, commitment.block), submission.source)
+                await self.store.put_submission(waiting_row(submission, commitment.block), submission.source)
                 delivered.append(commitment.sha256)
 
         self._turns += 1
@@ -410,7 +408,7 @@ class SourceRelay:
 
     async def _is_here(self, commitment: Commitment) -> bool:
         if commitment.sha256 not in self._here:
-            rows = await self._store.submissions(EVERY_STATE, miner_hotkey=commitment.hotkey)
+            rows = await self.store.submissions(EVERY_STATE, miner_hotkey=commitment.hotkey)
             self._here.update(row.subject.commitment_sha256 for row in rows)
         return commitment.sha256 in self._here
 
@@ -424,10 +422,10 @@ class SourceRelay:
                 if any(each.peer == peer.hotkey for each in complaints):
                     continue
                 with _blaming(peer, complaints):
-                    found = await self._peers.ask(peer, question)
+                    found = await self.peers.ask(peer, question)
                     if found is not None:
                         require_committed(
-                            found, commitment, self._verify, is_commitment_enough=self._is_commitment_enough
+                            found, commitment, self.verify_signature, is_commitment_enough=self.is_commitment_enough
                         )
                         return found
         return None

@@ -185,18 +185,9 @@ def refuse_long(q: str, where: str) -> None:
         raise RefusedCallError(f"`{where}` has {len(q)} characters; at most {QUERY_CHARS_MAX} are searched for")
 
 
-def search_request(
-    q: str, *, page: int = 1, shop_id: str = "", price: str = "", sort: str = "", service: str = ""
-) -> SearchRequest:
-    """The request of a tool call; an empty argument is an absent parameter."""
-    return SearchRequest(
-        q=q,
-        page=str(page),
-        shop_id=shop_id or None,
-        price=price or None,
-        sort=sort or None,
-        service=service or None,
-    )
+def search_request(q: str, page: int = 1, **filters: str) -> SearchRequest:
+    """The request of a tool call; an empty filter is an absent parameter."""
+    return SearchRequest(q=q, page=str(page), **{name: value or None for name, value in filters.items()})
 
 
 def find_products_in_same_shop(context: ToolContext, product_queries: str) -> ToolOutcome:

@@ -78,14 +78,11 @@ def test_only_a_registered_hotkey_with_its_own_commitment_after_its_cooldown_is_
     assert early.value.blocks_left == 9
 
 
-NOTHING = object()
-
-
-def _stored(*rules: str, report: object = None, **changes: object) -> StoredSubmission:
+def _stored(*rules: str, **changes: object) -> StoredSubmission:
     found = [finding(rule, 1) for rule in rules]
     made = make_report(found, rules_version="gate/1", source_sha256="", inputs_sha256="")
     subject = Subject(agent_version_id="a", miner_hotkey="5m", agent_sha256="b", commitment_block=1_000)
-    text = "" if report is NOTHING else msgspec.json.encode(made).decode()
+    text = msgspec.json.encode(made).decode()
     stored = StoredSubmission(subject=subject, name="n", state="accepted", report=text)
     return msgspec.structs.replace(stored, **changes)
 
@@ -93,7 +90,7 @@ def _stored(*rules: str, report: object = None, **changes: object) -> StoredSubm
 @pytest.mark.parametrize(
     ("stored", "allowed"),
     [
-        (_stored(report=NOTHING), 4_600),
+        (_stored(report=""), 4_600),
         (_stored(), 4_600),
         (_stored("benchmark-text"), 4_600),
         (_stored("parse", state="rejected"), 1_000),
