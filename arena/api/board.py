@@ -8,6 +8,7 @@ failure has none, so it would tell the score of a race that is under way.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import math
 import time
@@ -40,7 +41,6 @@ from problems.model import OutcomeScore, Problem
 REFRESH_S = 1.0
 HOUR_MS = 3_600_000
 _Value = TypeVar("_Value")
-_NO_SUITES: Mapping[str, tuple[Problem, ...]] = {}
 
 
 class RaceView(NamedTuple):
@@ -116,20 +116,17 @@ def held(make: Callable[[Board], _Value]) -> Callable[[Board], _Value]:
     return look
 
 
+@dataclasses.dataclass(eq=False)
 class Board:
-    """The public picture of one store. Refresh it before it is read; one reader at a time refreshes."""
+    """The public picture of one store. Refresh it before it is read; one reader at a time refreshes. `suites`: the
+    public problems by suite, where the node that serves knows them."""
 
-    def __init__(
-        self,
-        store: PostgresStore,
-        *,
-        now_ms: Callable[[], int],
-        suites: Mapping[str, tuple[Problem, ...]] = _NO_SUITES,
-        refresh_s: float = REFRESH_S,
-    ) -> None:
-        """`suites`: the public problems by suite, where the node that serves knows them."""
-        self.store, self.suites, self.now_ms = store, suites, now_ms
-        self._refresh_s = refresh_s
+    store: PostgresStore
+    now_ms: Callable[[], int]
+    suites: Mapping[str, tuple[Problem, ...]] = dataclasses.field(default_factory=dict)
+    refresh_s: float = REFRESH_S
+
+    def __post_init__(self) -> None:
         self._refreshing, self._refreshed_at = asyncio.Lock(), float("-inf")
         self.logs: dict[str, _ServedLog] = {}
         self.subjects: dict[str, Subject] = {}  # by agent version
@@ -157,7 +154,7 @@ class Board:
     async def refresh(self) -> None:
         """Read what came since the last time, at most once a second. Raises ArenaError V2021."""
         async with self._refreshing:
-            is_recent = time.monotonic() - self._refreshed_at < self._refresh_s
+            is_recent = time.monotonic() - self._refreshed_at < self.refresh_s
             if is_recent and self.now_ms() < self._stands_until_ms:  # nor did an embargo end
                 return
             for validator in await self.store.validators():

@@ -168,9 +168,9 @@ def _show(pages: Pages, name: str, request: Request, page: object) -> Response:
 
 def _base_url(request: Request) -> str:
     """This server's address as the client named it. People copy it into commands, so no shell may read more."""
-    is_plain = _HOST.fullmatch(request.base_url.netloc)
-    named = request if is_plain else Request({**request.scope, "headers": []})
-    return str(named.base_url)
+    if not _HOST.fullmatch(request.base_url.netloc):
+        request = Request({**request.scope, "headers": []})
+    return str(request.base_url)
 
 
 def _add_files(router: APIRouter, pages: Pages) -> None:
