@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from arena.gate.rules import RULES, GateReport
-from neurons.cli.options import command
+from neurons.cli.options import command, settings_of
 from neurons.cli.presenter import EXIT_INTEGRITY
 from neurons.race.sentences import names_of, short
 
@@ -39,10 +39,9 @@ async def demo(
     ARENA_WORKERS. Exit code 4 when a record fails verification.
     """
     from neurons.demo.demo import conclude, hand_in, prepare_run, running_validator
-    from neurons.settings.settings import resolve
 
     started_s = time.monotonic()
-    settings = resolve({"policy": "demo", "state_dir": state_dir, "models": models}).settings
+    settings = settings_of({"policy": "demo", "state_dir": state_dir, "models": models})
     run = await prepare_run(settings, _tell)
     with running_validator(run) as process:
         _tell("validator: python neurons/validator.py (its log is validator.log in the run's folder)")

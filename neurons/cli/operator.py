@@ -18,7 +18,7 @@ from arena.exchange.operator_files import ReleaseStore, SignedRelease
 from arena.gate.rules import GateReport
 from arena.records.port import EVERY_STATE
 from foundation.errors import Failure
-from neurons.cli.options import StateDirOption, StoreFlags, WalletFlags, command
+from neurons.cli.options import StateDirOption, StoreFlags, WalletFlags, command, settings_of
 from neurons.cli.presenter import EXIT_USAGE, refuse, show
 from neurons.race.sentences import short
 
@@ -62,10 +62,9 @@ def publish(
     from arena.exchange.publishing import publish as sign_and_keep
     from neurons.loops.operator_files import keep_sketch, open_releases, write_policy
     from neurons.settings.inputs import policy_of, unix_ms
-    from neurons.settings.settings import resolve
 
     flags = {"state_dir": state_dir, "netuid": netuid, "network": wallet.network, "policy": policy}
-    settings = resolve(flags).settings
+    settings = settings_of(flags)
     store = open_releases(settings.state_dir)
     if not paths and not policy:
         newest, whole = store.newest(), store.whole()

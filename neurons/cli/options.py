@@ -16,7 +16,7 @@ import dataclasses
 import inspect
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -180,9 +180,8 @@ class WalletFlags(KeyFlags):
     def open(self) -> Signer:
         """Its signer. Raises ArenaError V2030 for a key that can't be read or a setting."""
         from neurons.settings.inputs import signer_of
-        from neurons.settings.settings import resolve
 
-        return signer_of(resolve(vars(self)).settings)
+        return signer_of(settings_of(vars(self)))
 
 
 @dataclass(frozen=True)
@@ -207,11 +206,8 @@ class BenchFlags:
     def settings(self, model: str = "", model_url: str = "", *, is_miner: bool = False) -> Settings:
         """The node's settings with these above them. A miner who chose neither a policy nor a judge gets the policy
         `demo`, which needs no key. Raises ArenaError V2030."""
-        from neurons.settings.settings import resolve
-
-        settings = resolve(self.named(model, model_url)).settings
-        is_judged = settings.judge_base_url or any(one.role == "judge" for one in settings.upstreams)
-        if is_miner and not settings.policy and not is_judged:
+        settings = settings_of(self.named(model, model_url))
+        if is_miner and not settings.policy and not settings.judge_base_url:
             return settings.model_copy(update={"policy": "demo"})
         return settings
 
@@ -258,9 +254,15 @@ class LeakFlags:
 def policy_named(name: str) -> Policy:
     """The policy of that name, shipped or a JSON file; "": the one that is set. Raises ArenaError V2030."""
     from neurons.settings.inputs import policy_of
+
+    return policy_of(settings_of({"policy": name}))
+
+
+def settings_of(flags: Mapping[str, object], config: Path | None = None) -> Settings:
+    """The settings with these flags above them. Raises ArenaError V2030."""
     from neurons.settings.settings import resolve
 
-    return policy_of(resolve({"policy": name}).settings)
+    return resolve(flags, config).settings
 
 
 def command(app: typer.Typer, name: str | None = None, *, has_json: bool = True, **settings: Any) -> Callable[[F], F]:

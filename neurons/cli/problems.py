@@ -40,6 +40,7 @@ from neurons.cli.options import (
     read_file,
     read_files,
     refuse_existing,
+    settings_of,
     state_folder,
 )
 from neurons.cli.presenter import EXIT_FAILED, echo_json, refuse, say, show, show_progress
@@ -362,9 +363,8 @@ def seal(
     the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
     """
     from neurons.settings.inputs import policy_of, unix_ms
-    from neurons.settings.settings import resolve
 
-    settings = resolve({"policy": policy, "network": wallet.network}).settings
+    settings = settings_of({"policy": policy, "network": wallet.network})
     rules = policy_of(settings)
     if rules.race.closes_after_ms is not None:
         raise typer.BadParameter(

@@ -22,7 +22,7 @@ from arena.records.model import SettlementRecord
 from foundation.codes import PEER_LACKS, TAIL_LACKS
 from foundation.errors import ArenaError
 from neurons.cli.options import StateDirOption, StoreFlags, ValidatorOption, command, logs_of, policy_named
-from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, show, table_text
+from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, refuse, show
 from neurons.race.sentences import names_of, top_sentence
 from problems.titles import encode_accepted
 
@@ -303,8 +303,7 @@ def weights(
             try:
                 case = msgspec.json.decode(line, type=WeightCase)
             except msgspec.DecodeError as error:
-                typer.echo(f"line {number} is no case: {error}", err=True)
-                raise typer.Exit(EXIT_USAGE) from error
+                raise refuse(f"line {number} is no case: {error}", EXIT_USAGE) from error
             try:
                 vector = reference_vector(case.metagraph_hotkeys, case.finishers, case.t_top, case.t_burn)
             except ValueError as error:
@@ -359,24 +358,23 @@ def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> It
         yield "evidence: against the top agent; who holds enough, after enough races, takes the top (docs/mechanism.md)"
 
 
-async def _disclosure(store: PostgresStore, race: str, path: Path) -> Disclosure | str:
-    """The check against the batch at `path`, or why there is none: the state of a race that released nothing."""
-    from neurons.race.log import RaceLog, read_state
-
-    state, log = await read_state(store, race), RaceLog(store, race)
-    if state.opened is None or not state.is_released:
-        return state.stage if state.opened is None or state.draw is None else f"{state.stage}, not released"
-    await log.refresh()
-    if log.release is None:
-        return "released, but the log holds no release record"
-    return check_release(log.release, state.opened.batch, read_batch(path) if path.exists() else None)
-
-
 def _release(store: StoreFlags, race: str, titles: Path | None) -> tuple[Disclosure | str, list[str]]:
     """What the race's release opened, held against what the race committed to, with its lines; `titles`: the file to
     write the batch's accepted titles to."""
+    from neurons.race.log import RaceLog, read_state
+
     path = store.folder / "bank" / f"{race}.batch.json"
-    found = store.run(lambda logs: _disclosure(logs, race, path))
+
+    async def checked(logs: PostgresStore) -> Disclosure | str:
+        state, log = await read_state(logs, race), RaceLog(logs, race)
+        if state.opened is None or not state.is_released:
+            return state.stage if state.opened is None or state.draw is None else f"{state.stage}, not released"
+        await log.refresh()
+        if log.release is None:
+            return "released, but the log holds no release record"
+        return check_release(log.release, state.opened.batch, read_batch(path) if path.exists() else None)
+
+    found = store.run(checked)
     if isinstance(found, str):
         return found, [f"release: {found}: nothing is open"]
     lines = [

@@ -29,7 +29,7 @@ from foundation.codes import PEER_AWAY, Owner
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, printable
 from neurons.cli.agent import WIDTH, AgentFile, read_agent, source_of
-from neurons.cli.options import KeyFlags, NetworkOption, command
+from neurons.cli.options import KeyFlags, NetworkOption, command, settings_of
 from neurons.cli.presenter import EXIT_FAILED, EXIT_INTERRUPTED, badge, refuse, share_text, show
 
 if TYPE_CHECKING:
@@ -67,10 +67,8 @@ class ChainFlags:
 
     def settings(self, **more: str) -> Settings:
         """The settings under these flags. Raises ArenaError V2030."""
-        from neurons.settings.settings import resolve
-
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
-        return resolve(flags | more, self.config).settings
+        return settings_of(flags | more, self.config)
 
 
 @dataclass(frozen=True)

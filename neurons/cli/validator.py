@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError, printable
-from neurons.cli.options import WALLET_SPELLINGS, StateDirOption, StoreFlags, ValidatorOption, command, state_folder
+from neurons.cli.options import WALLET_SPELLINGS, StateDirOption, StoreFlags, command, settings_of, state_folder
 from neurons.cli.presenter import EXIT_FAILED, EXIT_NOT_READY, say, show
 
 if TYPE_CHECKING:
@@ -169,9 +169,7 @@ def status(
     from neurons.settings.inputs import unix_ms
 
     if config is not None:
-        from neurons.settings.settings import resolve
-
-        state_dir = resolve({"state_dir": state_dir}, config).settings.state_dir
+        state_dir = settings_of({"state_dir": state_dir}, config).state_dir
     folder, now_ms = state_folder(state_dir), unix_ms()
     if folder.exists() and not os.access(folder, os.R_OK | os.X_OK):
         raise typer.BadParameter(f"this user can't read {folder}; ask as its owner or as root")

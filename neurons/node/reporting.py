@@ -218,9 +218,7 @@ async def read_store(store: PostgresStore, now_ms: int, *, with_money: bool = Fa
 
 def look(state_dir: Path, store: StoreFacts | None, now_ms: int, store_failure: Failure | None = None) -> Status:
     """The status of the node of a state folder, given what its store says."""
-    folder = state_dir
-    while not folder.exists():
-        folder = folder.parent
+    folder = next(one for one in (state_dir, *state_dir.parents) if one.exists())
     return assess(now_ms, read_node_file(state_dir), store, shutil.disk_usage(folder).free, store_failure)
 
 

@@ -91,7 +91,7 @@ class Intake:
         self._node = node
         self._qualifying = qualifying
         self._paused: dict[str, NextTry] = {}  # submissions on which the gate itself failed
-        self._seen: set[tuple[str, int]] = set()  # those that wait, with their commitments' blocks
+        self._seen: set[Subject] = set()  # those that wait
         self._enqueued: set[str] = set()  # accepted agents whose suite this process has put into the queue
         # what the chain said once is kept for the life of the process
         self._places: dict[tuple[str, int], tuple[str, int]] = {}  # by hotkey and block: coldkey and order there
@@ -106,8 +106,13 @@ class Intake:
     async def turn(self) -> None:
         """Decide what waits, DECISIONS_PER_TURN of it at most, then the agents whose qualifying is over."""
         waiting = await self._node.store.submissions(("waiting",))
-        self._say_new(waiting)
-        self._paused = {each: self._paused[each] for each, _ in self._seen if each in self._paused}
+        for each in (one for one in waiting if one.subject not in self._seen):
+            hotkey = each.subject.miner_hotkey
+            text = f"{each.name} {short(hotkey)} is submitted"
+            self._node.log.info("submission taken", agent=each.name, hotkey=hotkey, text=text)
+        self._seen = {each.subject for each in waiting}
+        seen = {subject.agent_version_id for subject in self._seen}
+        self._paused = {agent: retry for agent, retry in self._paused.items() if agent in seen}
         due = (
             each
             for each in waiting
@@ -153,14 +158,6 @@ class Intake:
         score = "" if end.mean_e4 is None else f": score {end.mean_e4 / 10_000:.3f} in qualifying"
         text = f"{row.name} {short(row.subject.miner_hotkey)} is {state}{score}"
         node.log.info("qualifying", agent=row.name, state=state, score_e4=end.mean_e4, text=text)
-
-    def _say_new(self, waiting: list[StoredSubmission]) -> None:
-        for each in waiting:
-            subject = each.subject
-            if (subject.agent_version_id, subject.commitment_block) not in self._seen:
-                text = f"{each.name} {short(subject.miner_hotkey)} is submitted"
-                self._node.log.info("submission taken", agent=each.name, hotkey=subject.miner_hotkey, text=text)
-        self._seen = {(each.subject.agent_version_id, each.subject.commitment_block) for each in waiting}
 
     def _put_off(self, submission: StoredSubmission, reason: str) -> None:
         """The gate itself failed on a submission: it waits, longer each time, and the others go on."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from arena.chain.port import Metagraph, Vector
 from arena.race.machine import paid_race, vector_at
 from arena.race.weights import next_try_block
@@ -52,26 +54,12 @@ class WeightsLoop:
         vector = await self._renew()
         answer = await node.chain.set_weights(node.signer, *vector, renew=self._renew)
         race_id, metagraph, (uids, weights_u16) = self._paid
-        result = WeightsResult(
-            race_id=race_id,
-            block=answer.block,
-            uids=uids,
-            weights_u16=weights_u16,
-            status=answer.status,
-            detail=answer.detail,
-        )
+        result = WeightsResult(race_id=race_id, uids=uids, weights_u16=weights_u16, **msgspec.structs.asdict(answer))
         await node.store.put_weights_result(result)
         log = node.log.info if result.status in ("ok", "rate_limited") else node.log.error  # a limit passes
         hotkeys = {neuron.uid: neuron.hotkey for neuron in metagraph.neurons}
         names = {each.subject.miner_hotkey: each.name for each in await node.store.submissions()}
-        log(
-            "weights",
-            race=race_id,
-            status=result.status,
-            block=result.block,
-            detail=result.detail,
-            text=weights_sentence(result, hotkeys, names),
-        )
+        log("weights", race=race_id, **msgspec.structs.asdict(answer), text=weights_sentence(result, hotkeys, names))
         return result
 
     async def _renew(self) -> Vector:
