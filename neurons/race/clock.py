@@ -22,6 +22,7 @@ from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
 from arena.exchange.port import Progress
+from arena.race import machine
 from arena.race.admission import field_standings, seat, select_candidates
 from arena.race.agreement import (
     Pair,
@@ -34,42 +35,8 @@ from arena.race.agreement import (
     validators_of,
 )
 from arena.race.decider import decide, race_items
-from arena.race.machine import (
-    AdoptSettlement,
-    AnchorLog,
-    BatchReleased,
-    ChainRead,
-    Commit,
-    Committed,
-    Effect,
-    EnqueueItems,
-    EnqueueStandIns,
-    Event,
-    FetchBeacon,
-    FieldFixed,
-    FixField,
-    ItemsEnqueued,
-    ProgressClaims,
-    PullLogs,
-    RaceObservation,
-    RaceOpened,
-    RaceSettled,
-    RaceState,
-    ReadChain,
-    ReleaseBatch,
-    SealBatch,
-    Settle,
-    SettlementProposed,
-    apply,
-    coming_race,
-    encode_event,
-    force_of,
-    open_race,
-    runs_under_another,
-    settlement_inputs,
-    stream_of,
-    succession,
-)
+from arena.race.evidence import evidence_before
+from arena.race.machine import Event, RaceObservation, RaceOpened, RaceSettled, RaceState, apply, force_of, succession
 from arena.race.schedule import ROLLS, Timeline, opening_ms, timeline, timeline_refusal
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
@@ -160,7 +127,7 @@ class RaceClock:
             if race.settlement is not None:
                 self._explain(race, RaceSettled(settlement=race.settlement, is_adopted=race.is_adopted))
         opened, policy = state.opened, self._node.policy
-        if opened is not None and runs_under_another(state, policy):
+        if opened is not None and machine.runs_under_another(state, policy):
             was, is_now = opened.policy_sha256[:12], policy.policy_sha256[:12]
             if state.stage != "open":  # something was closed, drawn or raced under its policy
                 path = await self._keep_policy(opened)
@@ -240,7 +207,7 @@ class RaceClock:
         return self._logs[race_id]
 
     async def _append(self, state: RaceState, event: Event) -> RaceState:
-        await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
+        await self._node.store.put_event(machine.stream_of(state.race_id), state.events, machine.encode_event(event))
         if isinstance(event, RaceSettled):
             self._explain(state, event)
             ended = self.not_ours or self.missed
@@ -254,17 +221,7 @@ class RaceClock:
         self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage, text=text)
         return state
 
-    def _explain(self, state: RaceState, end: RaceSettled) -> None:
-        """Keep why a race ended with another settlement than this node's."""
-        failure = explain_end(state, end, {roll: self.peers.held(state, roll) for roll in ROLLS})
-        is_first = self.not_ours is None and self.missed is None
-        self.not_ours = self.missed = None
-        if failure is not None:
-            ended = Failure(code=failure.code, detail=f"{state.race_id}: {failure.detail}")
-            is_missed = end.is_adopted and state.proposed is None and is_first
-            self.not_ours, self.missed = (None, ended) if is_missed else (ended, None)
-
-    async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
+    async def _try(self, effect: machine.Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Carry out one effect. A failure that may pass, or one that nobody foresaw, costs this effect a growing pause;
         any other is raised."""
         kind, now_ms = type(effect).__name__, self._node.now_ms()
@@ -284,7 +241,7 @@ class RaceClock:
             )
             self._drain.failed(f"race {kind}", error)
             return None
-        if event is not None or not isinstance(effect, AdoptSettlement):  # which may still be under way
+        if event is not None or not isinstance(effect, machine.AdoptSettlement):  # which may still be under way
             self._went_on({kind} & self._waiting.keys())
         return event
 
@@ -295,28 +252,28 @@ class RaceClock:
             self._drain.went_on(f"race {kind}")
 
     # -- effects
-    async def _carry_out(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
+    async def _carry_out(self, effect: machine.Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Do what is due and answer with its event. Raises ArenaError where it can't be done."""
         match effect:
-            case SealBatch():
+            case machine.SealBatch():
                 return await self._seal(state, earlier)
-            case FetchBeacon():
+            case machine.FetchBeacon():
                 await self._fetch(effect, state)
-            case ReadChain():
+            case machine.ReadChain():
                 return await read_chain(self._node, effect)
-            case AnchorLog():
+            case machine.AnchorLog():
                 return await anchor_log(self._node, self._checkpoints, effect, state)
-            case Commit():
+            case machine.Commit():
                 return await commit(self._node, effect)
-            case PullLogs():
+            case machine.PullLogs():
                 await self.peers.pull(effect, state)
-            case FixField():
+            case machine.FixField():
                 return await self._fix_field(effect, state, earlier)
-            case EnqueueItems():
-                await self._plan_cost(state.race_id, effect.items)
+            case machine.EnqueueItems():
+                self._node.judge_budgets.plan(state.race_id, effect.items)
                 await self._node.store.enqueue(effect.items, _owners_of(state))
-                return ItemsEnqueued(items=len(effect.items))
-            case EnqueueStandIns():
+                return machine.ItemsEnqueued(items=len(effect.items))
+            case machine.EnqueueStandIns():
                 added = 0  # the room is filled with pairs that are not in the queue, nor ever were
                 for begin in range(0, len(effect.items), STAND_INS_PAGE):
                     if added >= effect.room:
@@ -325,11 +282,11 @@ class RaceClock:
                     added += await self._node.store.enqueue(page, _owners_of(state))
                 if added:
                     self._node.log.info("stands in", race=state.race_id, items=added)
-            case Settle():
+            case machine.Settle():
                 return await self._settle(effect, state, earlier)
-            case AdoptSettlement():
+            case machine.AdoptSettlement():
                 return self.peers.hear("settlement", effect.value, lambda: self.peers.adopt(effect, state, earlier))
-            case ReleaseBatch():
+            case machine.ReleaseBatch():
                 return await self._release(state)
         return None
 
@@ -344,7 +301,7 @@ class RaceClock:
 
         Raises ArenaError P4014 when the batch can't serve its draw, V2064 when the file can't be written.
         """
-        event = open_race(state.race_id, self._node.policy, batch, self._node.now_ms(), closes_ms)
+        event = machine.open_race(state.race_id, self._node.policy, batch, self._node.now_ms(), closes_ms)
         await self._keep_policy(event)
         await self._requalify(succession(earlier).top)
         return event
@@ -356,12 +313,12 @@ class RaceClock:
     async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
         bank, problems = self._node.bank, self._node.policy.race.problems
         await asyncio.to_thread(bank.prepare)  # before the close is set, which nobody should wait away
-        _, closes_ms = coming_race(earlier, self._node.now_ms(), self._node.policy)
+        _, closes_ms = machine.coming_race(earlier, self._node.now_ms(), self._node.policy)
         opens_with = self._node.beacon.round_after(closes_ms)
         notice = await asyncio.to_thread(bank.seal_for, state.race_id, problems, round_number=opens_with)
         return await self._open(state, notice.batch, earlier, closes_ms)
 
-    async def _fetch(self, effect: FetchBeacon, state: RaceState) -> None:
+    async def _fetch(self, effect: machine.FetchBeacon, state: RaceState) -> None:
         """Fetch the round and open the batch with it: a race whose batch does not open is never drawn."""
         asked = self._tried = replace(self._tried, asked_ms=self._node.now_ms())
         beacon = await self._node.beacon.fetch(effect.round)
@@ -396,7 +353,9 @@ class RaceClock:
             await self._node.store.set_submission_state(submission.subject.agent_version_id, "accepted")
             self._node.log.warning("qualifies again under another policy", agent=submission.name)
 
-    async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
+    async def _fix_field(
+        self, effect: machine.FixField, state: RaceState, earlier: list[RaceState]
+    ) -> machine.FieldFixed:
         """Who qualified by the logs that count; miners that handed in here see where they stand."""
         closing, policy, before = state.read("closing"), _opened(state).policy, succession(earlier)
         assert closing is not None and state.closed is not None, "logs are counted after the closing block was read"
@@ -416,12 +375,14 @@ class RaceClock:
         held = evidence_before(before.history, before.top)
         field = seat(wanted, held, len(validators), policy.race.seats)
         await keep_standings(self._node.store, rows, {each.subject for each in field})
-        return FieldFixed(field=field, validators=validators, incumbent=before.top)
+        return machine.FieldFixed(field=field, validators=validators, incumbent=before.top)
 
-    async def _settle(self, effect: Settle, state: RaceState, earlier: list[RaceState]) -> SettlementProposed:
+    async def _settle(
+        self, effect: machine.Settle, state: RaceState, earlier: list[RaceState]
+    ) -> machine.SettlementProposed:
         """Settle from the logs that count, and append the record unless the log holds one."""
         await self._node.store.close_items(state.race_id, "race")
-        log, words = self._log_of(state.race_id), ProgressClaims()
+        log, words = self._log_of(state.race_id), machine.ProgressClaims()
         await log.refresh()
         record = log.settlement
         if record is None:
@@ -430,7 +391,7 @@ class RaceClock:
             metagraph = read.metagraph if read else await self._node.chain.metagraph(state.due.settling_block)
             assert metagraph is not None, "the settling block is read with its metagraph"
             logs, records = await self.peers.counted(effect.logs, "results", state)
-            inputs = settlement_inputs(state, metagraph, records, succession(earlier), logs)
+            inputs = machine.settlement_inputs(state, metagraph, records, succession(earlier), logs)
             record, words = settle(inputs), compare_words(self.peers.said_of(state.race_id), inputs)
             if words.broken:
                 self._node.log.warning("said it was done and did not show it", race=state.race_id, peers=words.broken)
@@ -438,9 +399,9 @@ class RaceClock:
             compared, differing = compared_with_others(inputs, self._node.signer.hotkey)
             self._node.metrics.results_compared.inc(compared)
             self._node.metrics.results_differing.inc(differing)
-        return SettlementProposed(settlement=record, words=words)
+        return machine.SettlementProposed(settlement=record, words=words)
 
-    async def _release(self, state: RaceState) -> BatchReleased:
+    async def _release(self, state: RaceState) -> machine.BatchReleased:
         opened, log = _opened(state), self._log_of(state.race_id)
         is_open_at_once = opened.policy.race.closes_after_ms is not None  # by the release itself
         await log.refresh()
@@ -455,7 +416,7 @@ class RaceClock:
                 opens_ms=0 if is_open_at_once else opening_ms(opened.closes_ms, opened.policy),
             )
             await self._node.sequencer.append([record])
-        return BatchReleased(batch_sha256=opened.batch.batch_sha256)
+        return machine.BatchReleased(batch_sha256=opened.batch.batch_sha256)
 
     # -- facts
     async def _facts(self, state: RaceState, earlier: list[RaceState]) -> RaceObservation:
@@ -526,11 +487,11 @@ class RaceClock:
         return sum(since < each.subject.commitment_block <= closing for each in undecided)
 
 
-def _is_of_the_bank(effect: Effect, error: ArenaError) -> bool:
+def _is_of_the_bank(effect: machine.Effect, error: ArenaError) -> bool:
     """What is wrong with the bank's sealed files costs races, not the node: an operator mends it while submissions
     qualify, and a batch that does not open is not drawn from. Every other effect reads the node's own open batch: one
     that was tampered with ends the node."""
-    return isinstance(effect, FetchBeacon | SealBatch) and error.owner is Owner.PROBLEM
+    return isinstance(effect, machine.FetchBeacon | machine.SealBatch) and error.owner is Owner.PROBLEM
 
 
 def _opened(state: RaceState) -> RaceOpened:
@@ -544,7 +505,7 @@ def _owners_of(state: RaceState) -> dict[str, str]:
     return {candidate.subject.miner_hotkey: candidate.owner for candidate in field}
 
 
-async def read_chain(node: Node, effect: ReadChain) -> ChainRead | None:
+async def read_chain(node: Node, effect: machine.ReadChain) -> machine.ChainRead | None:
     """What the block of that moment holds, once it is final. Raises ArenaError U3033 where it was forgotten."""
     block = await node.chain.block_at(effect.at_ms)
     if block is None:
@@ -556,10 +517,12 @@ async def read_chain(node: Node, effect: ReadChain) -> ChainRead | None:
         hotkeys = [neuron.hotkey for neuron in metagraph.neurons]
     found = await node.chain.commitments(hotkeys, block)
     commitments = tuple(found[hotkey] for hotkey in sorted(found))
-    return ChainRead(moment=effect.moment, block=block, commitments=commitments, metagraph=metagraph)
+    return machine.ChainRead(moment=effect.moment, block=block, commitments=commitments, metagraph=metagraph)
 
 
-async def anchor_log(node: Node, checkpoints: CheckpointLoop, effect: AnchorLog, state: RaceState) -> Committed | None:
+async def anchor_log(
+    node: Node, checkpoints: CheckpointLoop, effect: machine.AnchorLog, state: RaceState
+) -> machine.Committed | None:
     """Commit a note with this roll's tally; after a crash in between, the note that already stands. None for an empty
     log, or for one that nobody could ask for. Raises ArenaError U3031 where the chain refuses."""
     if node.sharing is None:
@@ -576,15 +539,15 @@ async def anchor_log(node: Node, checkpoints: CheckpointLoop, effect: AnchorLog,
         held.keep_note(note)  # first: what the chain holds must be served
         await _put(node, note_sha256(note), effect.moment)
     checkpoint = read_checkpoint(note, verify)
-    return Committed(moment=effect.moment, sha256=note_sha256(note), size=checkpoint.size, root=checkpoint.root)
+    return machine.Committed(moment=effect.moment, sha256=note_sha256(note), size=checkpoint.size, root=checkpoint.root)
 
 
-async def commit(node: Node, effect: Commit) -> Committed:
+async def commit(node: Node, effect: machine.Commit) -> machine.Committed:
     """Fill this validator's slot unless it holds the value. Raises ArenaError U3031 where the chain refuses."""
     slot = await node.chain.commitment(node.signer.hotkey)
     if slot is None or slot.sha256 != effect.sha256:
         await _put(node, effect.sha256, effect.moment)
-    return Committed(moment=effect.moment, sha256=effect.sha256)
+    return machine.Committed(moment=effect.moment, sha256=effect.sha256)
 
 
 async def _put(node: Node, sha256: str, moment: str) -> None:
