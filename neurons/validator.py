@@ -40,13 +40,13 @@ from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from neurons.loops.node import Node
 from neurons.loops.run_loop import PAUSES, SPREAD, StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
-from neurons.node.opening import open_node
+from neurons.node.opening import open_exchange, open_node
 from neurons.node.reporting import BANK_EVERY_S, EVERY_S, HeartbeatLoop, banner, serve_probes
 from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.race.sharing import HEAR_EVERY_S, AddressLoop, SharingLoop, open_exchange
+from neurons.race.peers import HEAR_EVERY_S, AddressLoop, SharingLoop
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
 from neurons.settings.settings import Settings

@@ -16,7 +16,7 @@ import secrets
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
@@ -28,6 +28,7 @@ from arena.chain.local import LocalSubtensor
 from arena.chain.opening import local_chain_path, open_beacon, open_timelock
 from arena.chain.port import LOCAL_NETWORK, Beacon, Signer, Subtensor, Timelock, is_local
 from arena.chain.sender import held_as_validator
+from arena.exchange.peer_service import PeerService
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
 from arena.race.draw import permitted_validators
@@ -44,12 +45,13 @@ from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.status import read_node_file
-from neurons.loops.node import JudgeBudgets, Node, suite_variants
+from neurons.loops.node import JudgeBudgets, Node, Sharing, suite_variants
 from neurons.loops.operator_files import OperatorFiles, held_sketches, operator_of
 from neurons.loops.serving import Serving, ServingSetup
+from neurons.race.clock import RaceClock
 from neurons.race.log import newest_race
-from neurons.race.sharing import exchange_port, open_sharing
-from neurons.settings.endpoints import check_endpoints, chosen_endpoints, episode_costs, most_of_episode
+from neurons.race.peers import SharingLoop, exchange_port, open_sharing
+from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import (
     catalogue_path,
     catalogue_products,
@@ -70,6 +72,9 @@ from problems.model import SCORING_PIPELINE, Problem, Product
 from problems.suites import shipped_answers
 from problems.synthesis import ProblemMaker
 from problems.title_index import TitleIndex
+
+if TYPE_CHECKING:
+    from arena.web.server import ExchangeServer
 
 BODIES_LOOKED_FOR = 16
 
@@ -400,3 +405,21 @@ def require_racing_level(policy: Policy, level: SandboxLevel) -> None:
         detail = f"agents race on Python {wanted} under policy {policy.name}; this node is installed on {found}"
         fix = f"make clean install PYTHON=python{wanted} (none here: pip install uv && uv python install {wanted})"
         raise ArenaError("V2062", detail, fix=fix)
+
+
+def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceClock) -> ExchangeServer:
+    """Where and what this node answers the other validators."""
+    from arena.exchange.routes import Exchange
+    from arena.web.server import ExchangeServer
+
+    service = PeerService(
+        ports.store,
+        ports.peer_logs,
+        has_permit=loop.has_permit,
+        gate=clock.reveal_gate,
+        progress=clock.progress,
+        settled=clock.settlement,
+        releases=node.operator_files.store if node.operator_files else None,
+    )
+    door_port = node.serving.door_port if node.serving else 0
+    return ExchangeServer(Exchange(service, ports.auth, door_port=door_port), ports.listener)

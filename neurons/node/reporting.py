@@ -46,8 +46,8 @@ from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.race.clock import RaceClock
 from neurons.race.log import QUALIFYING, newest_race
+from neurons.race.peers import SharingLoop
 from neurons.race.sentences import short
-from neurons.race.sharing import SharingLoop
 from neurons.settings.settings import Settings
 
 
