@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import write_whole
@@ -175,8 +176,9 @@ class RunLineage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sha256(self) -> str:
         """Identity of the checkpoint."""
-        named = msgspec.to_builtins(self)
-        if self.recipe.engine == EngineRules():
+        engine = replace(self.recipe.engine, report_to=(), push_to_hub="")  # no weight depends on them
+        named = msgspec.to_builtins(replace(self, recipe=replace(self.recipe, engine=engine)))
+        if engine == EngineRules():
             del named["recipe"]["engine"]
         return hashlib.sha256(msgspec.json.encode(named, order="sorted")).hexdigest()
 
@@ -314,11 +316,8 @@ class RunFolder:
         return lineage
 
 
-def newest_checkpoint(engine: Path, processes: Processes = ALONE, *, before: int = 0) -> str | None:
+def newest_checkpoint(engine: Path, processes: Processes = ALONE) -> str | None:
     """The engine's newest whole checkpoint, or None. The first process writes its state file last.
-
-    `before`: the number of steps of the run, 0 where epochs count: from a checkpoint of its last step the engine would
-    take one step more, so the run goes on from an earlier one.
 
     Raises ArenaError V2124 for one of another number of processes: nothing would go on where it was.
     """
@@ -331,9 +330,7 @@ def newest_checkpoint(engine: Path, processes: Processes = ALONE, *, before: int
             raise ArenaError("V2124", f"{path} is not of {processes.count} processes: go on with as many as began")
         if (path / "trainer_state.json").exists() and states == wanted:
             found.append(path)
-    steps = {int(path.name.rpartition("-")[2]): path for path in found}
-    newest = steps.get(max((step for step in steps if not before or step < before), default=0))
-    return str(newest) if newest else None
+    return str(max(found, key=lambda path: int(path.name.rpartition("-")[2]))) if found else None
 
 
 def open_checkpoint(folder: Path) -> RunLineage:

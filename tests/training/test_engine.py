@@ -15,7 +15,8 @@ from foundation.errors import ArenaError
 from tests.training.stage_runs import Bandit, ending, lines_of, run_grpo, run_kto, run_sft
 from tests.training.stock import Stock
 from training.rollouts.rollout import EpisodeLine, Job
-from training.run import CHECKPOINT, Outcome, PreemptionError, newest_checkpoint
+from training.recipe import parse_recipe
+from training.run import CHECKPOINT, Outcome, PreemptionError, RunLineage, Versions, newest_checkpoint
 from training.stages import engine, sft
 from training.stages.engine import Watch
 
@@ -92,6 +93,19 @@ def test_checkpoints_go_to_the_hub_on_demand_alone(
     assert asked[0]["private"] and {named["repo_id"] for named in asked[1:]} == {"me/mine"}
 
 
+def test_where_a_run_reports_is_no_part_of_its_hash() -> None:
+    def sha256_of(more: str) -> str:
+        recipe = parse_recipe(f'name = "x"\nstage = "sft"\nmodel = "m"\n{more}')
+        versions = Versions(code_commit="", packages={}, device="")
+        named = dict.fromkeys(("parent_sha256", "codec_sha256", "partition_sha256", "weights_sha256"), "")
+        return RunLineage(recipe=recipe, versions=versions, steps=1, **named).sha256
+
+    plain, eager, told = sha256_of(""), '[engine]\nattn_implementation = "eager"\n', 'report_to = ["wandb"]\n'
+    assert plain == sha256_of(f'[engine]\n{told}push_to_hub = "me/mine"\n') != sha256_of(eager)
+    assert sha256_of(eager) == sha256_of(eager + told)
+    assert (plain[:12], sha256_of(eager)[:12]) == ("39d58e6c0a89", "94567e93a67d")  # as ever
+
+
 def require_whole(run: Run, terminated: Run, tmp_path: Path, step: int) -> Outcome:
     """`terminated` ends in this step with it on disk; then `run` goes on to what it comes to when nothing ends it."""
     whole, out = run(tmp_path / "whole"), tmp_path / "ended"
@@ -118,19 +132,20 @@ def test_sigterm_loses_no_step_of_sft_with_dropout(
     require_whole(lambda out: run_sft(model, out, **SLOW), terminated, tmp_path, 3)
 
 
-def test_sigterm_while_kto_samples_loses_no_step_and_no_look_at_it(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [2, 6])  # 6 is the last
+def test_sigterm_while_kto_samples_loses_no_step_and_no_look_at_it(model: Path, tmp_path: Path, step: int) -> None:
     def ended(policy: Any) -> float:
         signal.raise_signal(signal.SIGTERM)
         raise PreemptionError("a sampler that heeds it")
 
-    rates = iter((1.0, ended))
+    rates = iter((1.0,) * (step // 2) + (ended,))
     require_whole(
         lambda out: run_kto(model, out, lambda policy: 1.0, every=50, steps=6),
         lambda out: run_kto(
             model, out, lambda policy: found(policy) if callable(found := next(rates)) else found, every=50, steps=6
         ),
         tmp_path,
-        2,
+        step,
     )
 
 

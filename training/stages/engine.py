@@ -83,6 +83,10 @@ def quiet_engine() -> None:
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated.*", category=FutureWarning)
 
 
+class AllStepsDoneError(Exception):
+    """A run was resumed behind its last step, where the engine would take one more."""
+
+
 class Watch(TrainerCallback):  # type: ignore[misc]
     """Logs each step to the run's folder and stops on NaN or inf, and on SIGTERM once a batch is done.
 
@@ -93,13 +97,16 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         self.folder, self.log = folder, log
         self.stopped_by = ""
         self.is_ending = False  # by SIGTERM, after a whole step
+        self.is_cut = False  # in what follows that step
         self._saved = 0  # the step of the newest checkpoint
         self._after: tuple[Any, ...] | None = None  # what was drawn and counted up to the last whole step
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
-        """Lines of steps that a resumed run takes again are dropped from the log."""
+        """Lines of steps that a resumed run takes again are dropped from the log. Raises AllStepsDoneError."""
         self._saved = int(state.global_step)
         self.folder.rewind(self._saved, self.log)
+        if self._saved >= state.max_steps:
+            raise AllStepsDoneError
         return control
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
@@ -194,8 +201,8 @@ def heeding_sigterm(folder: RunFolder) -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def run_trainer(trainer: Any, watch: Watch, engine: Path, parent_sha256: str, *, before: int) -> Outcome:
-    """Train from the newest checkpoint in `engine` on, `before` as `newest_checkpoint` has it.
+def run_trainer(trainer: Any, watch: Watch, engine: Path, parent_sha256: str) -> Outcome:
+    """Train from the newest checkpoint in `engine` on.
 
     The engine's own printing is left out: standard output is the command's. Raises PreemptionError after SIGTERM.
     """
@@ -206,19 +213,22 @@ def run_trainer(trainer: Any, watch: Watch, engine: Path, parent_sha256: str, *,
             callback.logging_dir = str(folder.path / "tensorboard" / Path(watch.log).stem)
     with heeding_sigterm(folder):
         try:
-            result = trainer.train(resume_from_checkpoint=newest_checkpoint(engine, folder.processes, before=before))
+            trainer.train(resume_from_checkpoint=newest_checkpoint(engine, folder.processes))
+        except AllStepsDoneError:
+            trainer.is_in_train = False
         except PreemptionError:
             watch.keep(trainer)
             raise
         except GuardStopError as stop:
-            steps = int(trainer.state.global_step)
-            return Outcome(parent_sha256=parent_sha256, steps=steps, stopped_by=watch.stopped_by or stop.failure.detail)
-    if watch.is_ending and not watch.stopped_by and result.global_step < trainer.state.max_steps:
+            said, steps = watch.stopped_by or stop.failure.detail, int(trainer.state.global_step)
+            return Outcome(parent_sha256=parent_sha256, steps=steps, stopped_by=said)
+    steps = int(trainer.state.global_step)
+    if watch.is_ending and not watch.stopped_by and (watch.is_cut or steps < trainer.state.max_steps):
         folder.is_preempted = True
         folder.require_time()
     return Outcome(
         parent_sha256=parent_sha256,
-        steps=int(result.global_step),
+        steps=steps,
         losses=tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line),
         stopped_by=watch.stopped_by,
     )

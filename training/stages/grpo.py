@@ -104,7 +104,7 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts) -> Outcome:
         # All weights are trained: the engine took the base model's folder for the parent, whose adapters it can't see.
         trainer.accelerator.unwrap_model(trainer.ref_model).load_state_dict(model.state_dict())
     trainer.prepare(recipe, ports, parent_sha256, watch)
-    done = run_trainer(trainer, watch, folder.engine, parent_sha256, before=0)
+    done = run_trainer(trainer, watch, folder.engine, parent_sha256)
     save_model(trainer, folder)
     told = sum((Counter(line) for line in watch.counted()), Counter[str]())  # before a kill too
     dropped = {name.removeprefix(_DROPPED): int(told[name]) for name in told if name.startswith(_DROPPED)}

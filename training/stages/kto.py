@@ -73,7 +73,7 @@ def train_kto(
         data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=None),
         callbacks=[watch],
     )
-    done = run_trainer(trainer, watch, folder.engine, parent_sha256, before=recipe.optim.steps_max)
+    done = run_trainer(trainer, watch, folder.engine, parent_sha256)
     save_model(trainer, folder)
     metrics = {"rows": float(len(paired)), "wanted": float(sum(row.is_wanted for row in paired))}
     dropped = {"own pair": 1} if len(paired) < len(rows) else {}
@@ -92,12 +92,13 @@ class KtoWatch(Watch):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
         """Also look at the step that a run was asked to end after, before it could be looked at."""
-        super().on_train_begin(args, state, control, **rest)
         if state.global_step and not any("emission_rate" in line for line in self._lines_of(state)):
             self._watch_emission(state, control, model)
-        if self.stopped_by:  # the engine asks whether to stop only behind a step
+        if self.is_cut:  # the engine asks whether to stop only behind a step
+            self.folder.require_time()
+        if self.stopped_by:
             raise GuardStopError("emission", self.stopped_by)
-        return control
+        return super().on_train_begin(args, state, control, **rest)
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
         """Sample `dev` with the policy as it is."""
@@ -113,9 +114,8 @@ class KtoWatch(Watch):
         try:
             with eval_mode(model):
                 rate = self.folder.processes.by_first(lambda: rate_of(model))
-        except PreemptionError:
-            if state.global_step >= state.max_steps:
-                raise  # nothing comes after this step: a resumed run looks at it again
+        except PreemptionError:  # a resumed run looks at this step again
+            self.is_cut = True
             self.end(control)
             return
         self.folder.log({"step": state.global_step, "emission_rate": rate})
@@ -131,7 +131,7 @@ def _start_rate(folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate |
     """The parent's emission rate: as logged when the run began, else taken of `parent` and logged; 0 without a rate."""
     if emission_rate is None:
         return 0.0
-    resumed = newest_checkpoint(folder.engine, folder.processes, before=recipe.optim.steps_max)
+    resumed = newest_checkpoint(folder.engine, folder.processes)
     # A line that a kill cut short would spoil the next one.
     folder.rewind(int(resumed.rpartition("-")[2]) if resumed else 0)
 

@@ -84,7 +84,7 @@ def _train(
         peft_config=lora_config(recipe.lora),
         callbacks=[watch],
     )
-    trained = run_trainer(trainer, watch, engine, parent_sha256, before=recipe.optim.steps_max)
+    trained = run_trainer(trainer, watch, engine, parent_sha256)
     metrics = {"rows": float(len(rows)), "lr": rate}
     if trained.losses:
         metrics |= {"loss_first": trained.losses[0], "loss_last": trained.losses[-1]}
