@@ -21,10 +21,12 @@ from foundation.errors import ArenaError
 from studies.shopping.models import file_name
 from studies.shopping.plan import BASE, CONTROLS, SET_NAMES, Rules, SetKey, StudyPlan, read_toml
 from training.evaluation.report import Estimate, EvalReport, compare
-from training.report.document import holm, p_text
+from training.report.document import TABLE_1, holm, p_text
 
+STAGES = {"sft": "", "rejection": "rejection_v2", "teacher": "opd_renderers (final SFT stack)"}  # recipe: in Table 1
+STAGES |= {"kto": "+ KTO (β = 0.02, 1 ep)", "grpo_v17": "", "grpo_v18": ""}
+STAGES |= {"grpo_v19": "+ Dr. GRPO v19 (per-step tool-match)"}
 EDITION = "second-edition"  # of the rules that a row is made under: scoring, gate, judge, filter
-
 
 # What Student's t exceeds in either direction in 5 % of cases, for 1 to 9 degrees of freedom (any table of it)
 STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
@@ -222,11 +224,27 @@ def render_page(plan: StudyPlan, recipes: Path, results: Mapping[str, RowResult]
     lines += ["", "## Tests named before any run", "", *_test_table(asked, plan, results)]
     if later.comparisons:
         lines += ["", "## Compared beside them (exploratory)", "", *_test_table(beside, plan, results)]
+    lines += ["", "## The five stages, beside the paper's Table 1", "", *_stage_table(plan, results)]
     lines += ["", "## Rows", "", *_row_table(plan, results, later.matched)]
     lines += ["", "## Limits of these numbers", "", *(f"- {line}" for line in later.limits)] if later.limits else []
     if missing := [label for label in plan.labels if label not in results]:
         lines += ["", f"Not made yet: {', '.join(missing)}."]
     return "\n".join(lines) + "\n"
+
+
+def _stage_table(plan: StudyPlan, results: Mapping[str, RowResult]) -> Iterator[str]:
+    """Another model, market and harness than the paper's: beside each other, never tested against each other."""
+    published, columns = {one.label: one for one in TABLE_1}, [(place, r) for r in plan.decodes for place in r.sets]
+    rows = []
+    for stage, label in STAGES.items():
+        said = published.get(label)
+        asr = "no row" if said is None else f"{said.asr_e3 / 10:.1f}" if said.asr_e3 is not None else said.notes
+        found = next((one for name, one in results.items() if name.startswith(f"{stage}-")), None)
+        reports = [found.report(SET_NAMES[place], rules.temperature) if found else None for place, rules in columns]
+        cells = [_interval(one.asr) if one else "" for one in reports]
+        rows.append([stage, label, asr, found.row if found else "not run", *cells])
+    names = (f"{SET_NAMES[place]}, {rules.name}" for place, rules in columns)
+    return _table(("stage", "in Table 1", "its 75", "ours", *names), *rows)
 
 
 def _table(*rows: Sequence[str]) -> Iterator[str]:

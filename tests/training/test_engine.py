@@ -14,8 +14,8 @@ import pytest
 from foundation.errors import ArenaError
 from tests.training.stage_runs import Bandit, ending, lines_of, run_grpo, run_kto, run_sft
 from tests.training.stock import Stock
-from training.rollouts.rollout import EpisodeLine, Job
 from training.recipe import parse_recipe
+from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT, Outcome, PreemptionError, RunLineage, Versions, newest_checkpoint
 from training.stages import engine, sft
 from training.stages.engine import Watch
