@@ -243,8 +243,7 @@ def _stage_table(plan: StudyPlan, results: Mapping[str, RowResult]) -> Iterator[
         reports = [found.report(SET_NAMES[place], rules.temperature) if found else None for place, rules in columns]
         cells = [_interval(one.asr) if one else "" for one in reports]
         rows.append([stage, label, asr, found.row if found else "not run", *cells])
-    names = (f"{SET_NAMES[place]}, {rules.name}" for place, rules in columns)
-    return _table(("stage", "in Table 1", "its 75", "ours", *names), *rows)
+    return _table(("stage", "in Table 1", "its 75", "ours", *(f"{SET_NAMES[p]}, {r.name}" for p, r in columns)), *rows)
 
 
 def _table(*rows: Sequence[str]) -> Iterator[str]:
