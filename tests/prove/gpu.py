@@ -91,7 +91,7 @@ def main(words: Sequence[str] | None = None) -> int:
             continue
         print(time.strftime("%H:%M"), part, "...", flush=True)
         command = ["timeout", "-k", END_S, LIMIT_S, *HERE, "--out", given.out, "--work", given.work, part]
-        ended = subprocess.run([*map(str, command), f"--wheels={given.wheels}"], stderr=subprocess.PIPE, text=True)
+        ended = subprocess.run([*map(str, command), f"--wheels={given.wheels}"], capture_output=True, text=True)
         if not path.exists():
             is_late = ended.returncode in (124, 137)
             reason = f"over {LIMIT_S} s: give the same command again" if is_late else ended.stderr[-800:]
@@ -307,7 +307,7 @@ def sampling(bench: Bench) -> Facts:
 def agree(bench: Bench) -> Facts:
     """Raises ValueError where the two differ by more than the order of sums explains."""
     command, hidden = [*HERE, f"--out={bench.scratch}", f"--work={bench.scratch}"], {"CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([*command, "tiny"], env=os.environ | hidden, check=True)
+    subprocess.run([*command, "tiny"], env=os.environ | hidden, check=True, stdout=subprocess.DEVNULL)
     here, there = tiny(bench), json.loads((bench.scratch / "tiny.json").read_text("utf-8"))
     pairs = list(zip(here["losses"], there["losses"], strict=True))
     gap = max(abs(one - other) / max(abs(other), 1e-2) for one, other in pairs)
