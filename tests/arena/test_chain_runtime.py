@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import websockets
 from structlog.testing import capture_logs
 
 from arena.chain.keys import keypair_signer
@@ -17,7 +21,18 @@ from arena.chain.sender import TurnTakenError, held_as_validator, turn_of
 from foundation.errors import ArenaError
 from neurons.node.doctor import examine_network
 from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
-from tests.arena.commit_from_elsewhere import COMMITS, commit_some
+
+COMMITS = 3
+
+
+async def commit_some(url: str, locks: Path, first: int) -> list[str]:
+    """The statuses, with their details, of `COMMITS` commitments one after the other."""
+    chain = BittensorSubtensor(url, netuid=NETUID, make_client=make_client, lock_folder=locks)
+    signer = keypair_signer("//Alice")
+    results = [await chain.commit(signer, f"{first + number:02x}" * 32) for number in range(COMMITS)]
+    await chain.close()
+    return [f"{result.status} {result.detail}".strip() for result in results]
+
 
 ALICE = keypair_signer("//Alice")
 VECTOR = ((0,), (65_535,))
@@ -151,7 +166,7 @@ async def test_processes_threads_and_tasks_of_one_hotkey_lose_nothing(chain_stan
         command = (
             sys.executable,
             "-m",
-            "tests.arena.commit_from_elsewhere",
+            "tests.arena.test_chain_runtime",
             chain_stand.url,
             str(chain_stand.lock_folder),
         )
@@ -249,3 +264,73 @@ def test_a_hotkey_validates_a_subnet_in_one_process_and_another_subnet_beside_it
             pass
     with held_as_validator("5A", "finney", 15, tmp_path):
         pass
+
+
+# -- the adapter's one connection: who closes it and when, and that one which can't be opened leaves nothing open
+
+
+# -- a failure closes its own client, when nobody uses it
+
+
+async def test_a_read_that_runs_out_of_time_does_not_cut_off_an_extrinsic() -> None:
+    node = make_node()
+    node.enrol(ALICE.hotkey)
+    serve, watch = node._serve, node._submit_and_watch
+    connections: list[Any] = []
+    held_back: list[dict[str, Any]] = []
+
+    async def serve_and_keep(connection: Any) -> None:
+        connections.append(connection)
+        await serve(connection)
+
+    def without_the_last_notice(raw: str, decoded: dict[str, Any]) -> Any:
+        subscription, notices = watch(raw, decoded)
+        held_back.append(notices.pop())  # the block is not final yet
+        return subscription, notices
+
+    node._serve, node._submit_and_watch = serve_and_keep, without_the_last_notice
+    async with node_stand(node, timeout_s=20.0) as chain_stand:
+        sending = asyncio.create_task(chain_stand.chain.commit(ALICE, HASH))
+        while not held_back:
+            await asyncio.sleep(0.01)
+        with pytest.raises(ArenaError, match="U3030"):
+            async with chain_stand.chain._connected(timeout_s=0.05):  # type: ignore[attr-defined]
+                await asyncio.sleep(10)
+        await connections[1].send(json.dumps(held_back[0]))  # of the extrinsic alone
+        assert (await sending).status == "ok"
+        assert await chain_stand.chain.block() == node.block and len(connections) == 3
+
+
+@pytest.mark.parametrize("ends", ["its own time limit", "a cancelled caller"])
+async def test_a_node_that_shakes_hands_and_then_says_nothing_leaves_nothing_open(ends: str) -> None:
+    make_node()
+    open_now: set[Any] = set()
+
+    async def mute(connection: Any) -> None:
+        open_now.add(connection)
+        with suppress(websockets.ConnectionClosedError):  # a caller cancelled in the handshake says no goodbye
+            async for _ in connection:
+                pass
+        open_now.discard(connection)
+
+    async with websockets.serve(mute, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        chain = BittensorSubtensor(url, netuid=NETUID, timeout_s=0.3 if ends == "its own time limit" else 30.0)
+        before = len(asyncio.all_tasks())
+        asked = asyncio.create_task(chain.block())
+        while not open_now and not asked.done():
+            await asyncio.sleep(0.01)
+        if ends == "a cancelled caller":
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+        else:
+            with pytest.raises(ArenaError, match="U3030"):
+                await asked
+        async with asyncio.timeout(20):
+            while open_now or len(asyncio.all_tasks()) > before:
+                await asyncio.sleep(0.01)
+
+
+if __name__ == "__main__":
+    print("\n".join(asyncio.run(commit_some(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))))

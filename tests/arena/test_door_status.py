@@ -27,7 +27,7 @@ from neurons.cli.submission import status_lines
 from tests.arena.door_stand import Miner, Stand, unix_ms
 from tests.arena.log_stand import context, episode, release
 from tests.arena.race_stand import RACE
-from tests.arena.race_world import finished
+from tests.arena.test_race_state import finished
 
 AGENT, HOTKEY = "v-a", "hk-a"  # as the race's world names its first agent
 SUBJECT = Subject(

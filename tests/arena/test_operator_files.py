@@ -16,8 +16,7 @@ from arena.exchange.operator_files import PIECE_BYTES, Operator, ReleaseStore, S
 from arena.exchange.port import FileQuestion, Peer, Question
 from arena.exchange.pull import ReleasePuller
 from foundation.errors import ArenaError
-from tests.arena.exchange_stand import HttpNet, LocalNet, Node
-from tests.arena.local_peers import LocalPeers
+from tests.arena.exchange_stand import HttpNet, LocalNet, LocalPeers, Node
 from tests.arena.operator_stand import (
     HOUR_MS,
     NETUID,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from arena.race.settle import settle
 from arena.records.model import CountedLog, Top
-from tests.arena import agreement_world
+from tests.arena import test_race_together as together
 from tests.arena.race_stand import candidate, changed, controlled, raced
 
 GOLDEN = Path(__file__).parent / "golden" / "settlements.json"
@@ -75,13 +75,13 @@ def settled(count: int, seed: int) -> dict[str, object]:
 def agreed(count: int, seed: int) -> dict[str, str]:
     """By honest validator: how a race of `count` ended for it, with a liar, losses and absences in some."""
     chance = random.Random(f"agreement {count} {seed}")
-    network = agreement_world.run(
+    network = together.run(
         {f"val-{number}": chance.randrange(20, 60) for number in range(count)},
         {"liar": 15} if count > 1 and seed % 2 else {},
         seed,
         loss=chance.choice([0.0, 0.4]),
         away=chance.choice([0.0, 0.3, 0.8]),
-        wakes_ms={"val-0": agreement_world.PLAN.countersign_ms} if seed % 3 == 2 else None,
+        wakes_ms={"val-0": together.PLAN.countersign_ms} if seed % 3 == 2 else None,
     )
     ends, alike = {}, list[str]()
     for hotkey, member in sorted(network.members.items()):

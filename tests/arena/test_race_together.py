@@ -8,10 +8,270 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.race.agreement import NO_QUORUM, explain_end
+from arena.chain.port import Commitment, Metagraph, Neuron
+from arena.policies import DEMO, PAPER
+from arena.race.agreement import NO_QUORUM, RollName, countersign_value, explain_end, receipt, validators_of
 from arena.race.decider import STAND_INS_WAITING, decide
-from arena.race.machine import EnqueueStandIns, RaceSettled, apply, paid_race
-from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
+from arena.race.machine import (
+    AdoptSettlement,
+    AnchoredLog,
+    AnchorLog,
+    ChainRead,
+    Commit,
+    Committed,
+    Effect,
+    EnqueueItems,
+    EnqueueStandIns,
+    Event,
+    FieldFixed,
+    FixField,
+    ItemsEnqueued,
+    PullLogs,
+    RaceObservation,
+    RaceSettled,
+    RaceState,
+    ReadChain,
+    Settle,
+    SettlementProposed,
+    apply,
+    encode_event,
+    open_race,
+    own_log,
+    paid_race,
+)
+from arena.race.schedule import ANCHOR, timeline
+from arena.race.settle import cancelled_settlement, settlement_sha256
+from arena.records.model import SettlementRecord
+from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, policy
+
+HOUR_MS = 3_600_000
+BLOCK_MS, FINAL_BLOCKS = 12_000, 3
+RULES = policy(
+    replace(DEMO, admission=PAPER.admission),
+    closes_after_ms=HOUR_MS,
+    qualifying_grace_ms=HOUR_MS,
+    run_ms=5 * HOUR_MS,
+    reveal_ms=HOUR_MS // 2,
+    agree_ms=HOUR_MS,
+    stand_in_ms=HOUR_MS,
+)
+OPENED = open_race(RACE, RULES, batch(), 0, HOUR_MS)
+PLAN = timeline(OPENED.closes_ms, RULES.race)
+STEP_MS = 300_000
+FIELD = (candidate("a"), candidate("b"))
+
+
+class Network:
+    """The chain, and who shows which log to whom."""
+
+    def __init__(self, stakes: dict[str, int], chance: random.Random) -> None:
+        self.now_ms, self.chance = 0, chance
+        self.stakes = stakes
+        self.slots: list[Commitment] = []  # in the order of their blocks
+        self.members: dict[str, Member] = {}
+        self.shown: dict[AnchoredLog, set[str]] = {}  # to whom a liar shows its log itself
+        self.loss = 0.0  # how often an answer between honest validators does not come
+
+    @property
+    def block(self) -> int:
+        return self.now_ms // BLOCK_MS
+
+    def commit(self, hotkey: str, sha256: str) -> None:
+        self.slots.append(Commitment(hotkey=hotkey, sha256=sha256, block=self.block))
+
+    def commitments(self, at_ms: int) -> dict[str, Commitment]:
+        """What each slot held at the end of that moment's block."""
+        return {slot.hotkey: slot for slot in self.slots if slot.block <= at_ms // BLOCK_MS}
+
+    def metagraph(self, block: int) -> Metagraph:
+        neurons = tuple(
+            Neuron(uid=uid, hotkey=hotkey, has_validator_permit=True, stake_rao=stake)
+            for uid, (hotkey, stake) in enumerate(sorted(self.stakes.items()))
+        )
+        return Metagraph(netuid=1, block=block, tempo=360, neurons=neurons)
+
+    def is_shown(self, log: AnchoredLog, to: str) -> bool:
+        """Whether somebody gives a log to `to` now: its author, or an honest validator that holds it."""
+        if to in self.shown.get(log, set()):
+            return True
+        honest = [member for member in self.members.values() if member.hotkey != to and log in member.has]
+        return any(self.chance.random() >= self.loss for _ in honest)
+
+
+class Member:
+    """An honest validator: the real state machine, and a driver over the network."""
+
+    def __init__(self, hotkey: str, network: Network) -> None:
+        self.hotkey, self.network = hotkey, network
+        self.state = RaceState(race_id=RACE)
+        self.has: set[AnchoredLog] = set()
+        self.texts: list[str] = []
+        self.is_away = False
+        self._append(OPENED)
+        network.members[hotkey] = self
+
+    def _append(self, event: Event) -> None:
+        self.texts.append(encode_event(event))
+        self.state = apply(self.state, event)
+
+    def turn(self) -> None:
+        """Do what is due until nothing more follows at this moment."""
+        if self.is_away:
+            return
+        for _ in range(12):
+            before = self.state.events
+            for due in decide(self.state, self.facts()):
+                event = due if isinstance(due, Event) else self.carry_out(due)
+                if event is not None:
+                    self._append(event)
+            if self.state.events == before:
+                return
+
+    def facts(self) -> RaceObservation:
+        now_ms = self.network.now_ms
+        return RaceObservation(
+            now_ms=now_ms,
+            validator=self.hotkey,
+            finalized_block=self.network.block - FINAL_BLOCKS,
+            closing_block=PLAN.closing_ms // BLOCK_MS if now_ms >= PLAN.closing_ms + 60_000 else None,
+            beacon_network=BEACON.network,
+            beacon_round=BEACON.round,
+            beacon=BEACON,
+            held=tuple(self.has),
+        )
+
+    def carry_out(self, effect: Effect) -> Event | None:
+        match effect:
+            case ReadChain():
+                return self._read(effect)
+            case AnchorLog():
+                note = digest("note", self.hotkey, effect.roll)
+                self.has.add(AnchoredLog(validator=self.hotkey, note_sha256=note))
+                self.network.commit(self.hotkey, note)
+                return Committed(moment=effect.moment, sha256=note, size=1)
+            case Commit():
+                self.network.commit(self.hotkey, effect.sha256)
+                return Committed(moment=effect.moment, sha256=effect.sha256)
+            case PullLogs():
+                self.has |= {log for log in effect.logs if self.network.is_shown(log, self.hotkey)}
+                return None
+            case FixField():
+                assert set(effect.logs) <= {own_log(self.hotkey), *self.has}
+                validators = validators_of(self.state)
+                return FieldFixed(field=FIELD, validators=validators)
+            case EnqueueItems():
+                return ItemsEnqueued(items=len(effect.items))
+            case Settle():
+                assert set(effect.logs) <= {own_log(self.hotkey), *self.has}
+                return SettlementProposed(settlement=settlement_of(effect.logs))
+            case AdoptSettlement():
+                return self._adopt(effect.value)
+        return None
+
+    def _read(self, effect: ReadChain) -> Event | None:
+        block = effect.at_ms // BLOCK_MS
+        if self.network.block - FINAL_BLOCKS <= block:
+            return None
+        found = self.network.commitments(effect.at_ms)
+        is_whole = effect.moment in ("closing", "settling")
+        return ChainRead(
+            moment=effect.moment,
+            block=block,
+            commitments=tuple(found[hotkey] for hotkey in sorted(found)),
+            metagraph=self.network.metagraph(block) if is_whole else None,
+        )
+
+    def _adopt(self, value: str) -> Event | None:
+        for other in self.network.members.values():
+            made = other.state.settlement
+            if made and not other.is_away and countersign_value(RACE, settlement_sha256(made)) == value:
+                return RaceSettled(settlement=made, is_adopted=True)
+        return None
+
+    @property
+    def outcome(self) -> str:
+        """The settlement in force here, by hash; "" for none."""
+        made = self.state.settlement
+        return settlement_sha256(made) if self.state.stage == "settled" and made else ""
+
+
+class Liar:
+    """A validator that does what it likes at every moment, by chance."""
+
+    def __init__(self, hotkey: str, network: Network) -> None:
+        self.hotkey, self.network = hotkey, network
+        self.logs = {
+            roll: AnchoredLog(validator=hotkey, note_sha256=digest(hotkey, roll)) for roll in ("field", "results")
+        }
+
+    def turn(self) -> None:
+        chance, now_ms = self.network.chance, self.network.now_ms
+        for roll, log in self.logs.items():
+            at_ms = PLAN.at(ANCHOR[roll])
+            if at_ms - STEP_MS * 3 <= now_ms < at_ms and chance.random() < 0.5:
+                self.network.commit(self.hotkey, log.note_sha256)
+            if at_ms <= now_ms and chance.random() < 0.3:  # shows it to a few, at some moment
+                some = chance.sample(sorted(self.network.members), chance.randint(0, len(self.network.members)))
+                self.network.shown.setdefault(log, set()).update(some)
+            if at_ms + 60_000 < now_ms < at_ms + RULES.race.reveal_ms and chance.random() < 0.5:
+                self.network.commit(self.hotkey, receipt(self._name(roll), self._any_validators()))
+        if PLAN.results_receipt_ms + 60_000 < now_ms < PLAN.countersign_ms and chance.random() < 0.5:
+            self.network.commit(self.hotkey, self._any_value())
+
+    def _name(self, roll: str) -> RollName:
+        everybody = tuple(sorted(self.network.stakes))
+        return RollName(roll=roll, race_id=RACE, policy_sha256=RULES.policy_sha256, validators=everybody)
+
+    def _any_validators(self) -> list[str]:
+        everybody = sorted(self.network.stakes)
+        return self.network.chance.sample(everybody, self.network.chance.randint(0, len(everybody)))
+
+    def _any_value(self) -> str:
+        """Nonsense, one value of all liars, or the copy of somebody's slot."""
+        copied = [slot.sha256 for slot in self.network.slots[-6:]]
+        return self.network.chance.choice(["ab" * 32, digest("liars agree"), *copied])
+
+
+def settlement_of(logs: tuple[AnchoredLog, ...]) -> SettlementRecord:
+    """A settlement that follows from which logs count, and nothing else."""
+    blank = cancelled_settlement(
+        race_id=RACE,
+        policy_sha256=RULES.policy_sha256,
+        closing_block=1,
+        settling_block=2,
+        batch_sha256=OPENED.batch.batch_sha256,
+        record_set_sha256=digest([(log.validator, log.note_sha256) for log in logs]),
+        incumbent=None,
+    )
+    return replace(blank, state="settled")
+
+
+def run(
+    honest: dict[str, int],
+    liars: dict[str, int],
+    seed: int,
+    *,
+    loss: float = 0.0,
+    away: float = 0.0,
+    wakes_ms: dict[str, int] | None = None,
+) -> Network:
+    """One race from its close to its end. Stakes by name; `away`: the share of steps an honest validator misses;
+    `wakes_ms`: when those that sleep through the beginning come."""
+    chance = random.Random(seed)
+    network = Network(honest | liars, chance)
+    network.loss = loss
+    members: list[Member | Liar] = [Member(hotkey, network) for hotkey in honest]
+    members += [Liar(hotkey, network) for hotkey in liars]
+    network.now_ms = PLAN.closing_ms
+    while network.now_ms < PLAN.abandon_ms + 4 * STEP_MS:
+        for member in chance.sample(members, len(members)):
+            if isinstance(member, Member):
+                asleep = network.now_ms < (wakes_ms or {}).get(member.hotkey, 0)
+                member.is_away = asleep or chance.random() < away
+            member.turn()
+        network.now_ms += STEP_MS
+    return network
+
 
 HONEST = {"val-a": 40, "val-b": 35, "val-c": 25}
 STAKES = st.lists(st.integers(1, 100), min_size=2, max_size=5)

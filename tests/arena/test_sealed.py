@@ -25,13 +25,12 @@ from arena.sn15.picture import uuid_of, version_uuid
 from arena.submissions.submission import make_submission
 from problems.model import POOLS
 from problems.score import Constraint
-from tests.arena.door_stand import WIDE_RULES, Miner, SigningAuth, Stand
+from tests.arena.door_stand import WIDE_RULES, LegacyAuth, Miner, SigningAuth, Stand, open_to_commitments
 from tests.arena.door_stand import serving as serving_door
 from tests.arena.exchange_stand import HttpNet, Node
 from tests.arena.operator_stand import make_folder, publish_folder
 from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, RUNNING, Secrets, fill, source_of
 from tests.arena.sealed_stand import SECRETS as OF_THE_RECORDS
-from tests.arena.sn15_stand import LegacyAuth, open_to_commitments
 from tests.arena.tail_stand import Author, serving
 from tests.keys import generate_signer
 

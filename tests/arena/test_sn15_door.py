@@ -22,9 +22,8 @@ from arena.sn15.picture import uuid_of, version_uuid
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
-from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving
+from tests.arena.door_stand import AGENT, WIDE_RULES, LegacyAuth, LegacyMiner, Stand, open_to_commitments, serving, told
 from tests.arena.log_stand import context
-from tests.arena.sn15_stand import LegacyAuth, LegacyMiner, open_to_commitments, told
 from tests.keys import generate_signer
 
 REPORT = make_report([finding("id-table", 6, "12 ids")], rules_version="gate/3", source_sha256="", inputs_sha256="")

@@ -21,13 +21,37 @@ import pytest
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, EvaluationRecord
+from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
-from tests.arena.append_forever import ITEMS
+from tests.arena.log_stand import HOST, episode, item
 from tests.postgres_stand import lay_server
+
+ITEMS = 4_000
+
+
+async def append_forever(state_dir: Path, objects: str = "") -> None:
+    signer = keypair_signer("//Alice")
+    server = start_embedded(state_dir)
+    store = await PostgresStore.open(
+        server.dsn_for(signer.hotkey),
+        signer.hotkey,
+        is_exclusive=True,
+        objects=open_objects(objects) if objects else None,
+    )
+    sequencer = Sequencer(store, signer, lambda: time.time_ns() // 1_000_000, HOST)
+    await store.enqueue([item(n, "killed") for n in range(ITEMS)])
+    while leases := await store.claim(1, 60_000):
+        lease = leases[0]
+        number = int(lease.item.context.problem_id[1:])
+        payloads, body = episode(number, race_id="killed", attempt_id=lease.attempt_id, result_bytes=40_000)
+        await sequencer.append(payloads, [body], finish=lease)
+        sys.stdout.write(f"{number}\n")
+        sys.stdout.flush()
+
 
 ROOT = Path(__file__).parents[2]
 ALICE = keypair_signer("//Alice")
@@ -105,7 +129,7 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(kill: Kill, place: str, 
 
 def start_writer(state_dir: Path, location: str) -> subprocess.Popen[str]:
     """A process that appends until it is killed, with its bodies at `location`, if that is not empty."""
-    command = [sys.executable, "-m", "tests.arena.append_forever", str(state_dir), *([location] if location else [])]
+    command = [sys.executable, "-m", "tests.arena.test_store_kills", str(state_dir), *([location] if location else [])]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -142,3 +166,10 @@ async def require_whole(server: EmbeddedServer, objects: BodyObjects | None) -> 
         return {int(payload.context.problem_id[1:]) for payload in payloads}
     finally:
         await store.close()
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(append_forever(Path(sys.argv[1]), *sys.argv[2:]))
+    except ArenaError as error:  # its server was killed
+        sys.exit(str(error))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment, Metagraph, Neuron
@@ -11,15 +16,14 @@ from arena.gate.rules import finding, make_report
 from arena.policy import CooldownRules
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
-from arena.submissions.submission import (
-    CooldownError,
-    SignedSubmission,
-    admit,
-    is_authentic,
-    make_submission,
-    next_allowed_block,
-)
+from arena.store.embedded import EmbeddedServer
+from arena.store.location import StoreLocation, write_location
+from arena.store.postgres import PostgresStore
+from arena.submissions.admission import CooldownError, admit, next_allowed_block
+from arena.submissions.model import SignedSubmission, is_authentic, make_submission
 from foundation.errors import ArenaError
+from neurons.cli.operator import submissions_app as app
+from tests.keys import generate_signer
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 SOURCE = "def agent_main(problem):\n    return 'é'\n"
@@ -102,3 +106,49 @@ def _stored(*rules: str, **changes: object) -> StoredSubmission:
 def test_each_class_costs_what_is_published_from_its_commitment_on(stored: StoredSubmission, allowed: int) -> None:
     assert next_allowed_block([stored], "5m", CooldownRules()) == allowed
     assert next_allowed_block([stored], "another", CooldownRules()) == 0
+
+
+# -- `arena submissions`: a person decides what the gate only asked about, on a real store
+
+
+FIRST, SECOND, THIRD = ("aa" + "11" * 31, "aa" + "22" * 31, "cc" * 32)
+
+
+@pytest.fixture
+def desk(postgres: EmbeddedServer, tmp_path: Path) -> tuple[Path, str]:
+    """A state folder whose validator holds three submissions, two of them for review; and its DSN."""
+    hotkey = generate_signer().hotkey
+    dsn = postgres.dsn_for(hotkey)
+    write_location(tmp_path, StoreLocation(kind="external", validator=hotkey, dsn=dsn))
+
+    async def fill() -> None:
+        store = await PostgresStore.open(dsn, hotkey)
+        for agent, state in ((FIRST, "review"), (SECOND, "review"), (THIRD, "accepted")):
+            subject = Subject(agent_version_id=agent, miner_hotkey="5miner", agent_sha256="b2" * 32)
+            submission = StoredSubmission(subject=subject, name=f"agent-{agent[2:4]}", state=state)
+            await store.put_submission(submission, "def agent_main(problem): ...\n")
+        await store.close()
+
+    asyncio.run(fill())
+    return tmp_path, dsn
+
+
+def test_what_waits_is_listed_and_a_decision_moves_one_and_no_other(desk: tuple[Path, str]) -> None:
+    folder, dsn = desk
+    waiting = CliRunner().invoke(app, ["list", "--state-dir", str(folder)])
+    assert waiting.exit_code == 0 and FIRST[:16] in waiting.output and THIRD[:16] not in waiting.output
+    everything = CliRunner().invoke(app, ["list", "--state", "all", "--json", "--state-dir", str(folder)])
+    assert {row["subject"]["agent_version_id"] for row in json.loads(everything.output)} == {FIRST, SECOND, THIRD}
+
+    async def read() -> dict[str, str]:
+        store = await PostgresStore.open(dsn)
+        found = {s.subject.agent_version_id: s.state for s in await store.submissions()}
+        await store.close()
+        return found
+
+    expected = {FIRST: "review", SECOND: "review", THIRD: "accepted"}
+    for agent, command, state in ((FIRST, "accept", "accepted"), (SECOND, "reject", "rejected")):
+        done = CliRunner().invoke(app, ["decide", agent[:6], command, "--state-dir", str(folder)])
+        assert done.exit_code == 0 and state in done.output
+        expected[agent] = state
+        assert asyncio.run(read()) == expected

@@ -28,8 +28,16 @@ from harness.catalogue.port import Catalogue, SearchRequest, ignored_parameters
 from harness.catalogue.synthetic import generate
 from neurons.cli.catalogue import app
 from problems.model import Product
-from tests.harness.catalogue_queries import ALPHABET, varied_products, varied_requests
-from tests.harness.catalogue_stand import catalogue_of, code_of, index_of, mixed_requests, product
+from tests.harness.catalogue_stand import (
+    ALPHABET,
+    catalogue_of,
+    code_of,
+    index_of,
+    mixed_requests,
+    product,
+    varied_products,
+    varied_requests,
+)
 from tests.harness.reference_search import ReferenceSearch
 
 

@@ -17,9 +17,16 @@ from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.limits import WorkMeter
 from problems.model import Product
-from tests.harness.catalogue_queries import adversarial_products, varied_requests
-from tests.harness.catalogue_stand import catalogue_of, code_of, index_of, product, write_products
-from tests.harness.lucene_stand import missing_lucene
+from tests.harness.catalogue_stand import (
+    adversarial_products,
+    catalogue_of,
+    code_of,
+    index_of,
+    missing_lucene,
+    product,
+    varied_requests,
+    write_products,
+)
 
 REASON = missing_lucene()
 needs_lucene = pytest.mark.skipif(bool(REASON), reason=REASON or "installed")

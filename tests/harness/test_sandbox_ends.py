@@ -30,15 +30,18 @@ from tests.harness.jail_stand import (
     CallHost,
     best_landlock,
     best_sandbox,
+    is_alive,
     made_by,
     needs_jail,
+    newborn,
     open_state_dir,
     remade,
     run,
     sandbox_of,
+    started_at,
     state_dir,
+    wait_for,
 )
-from tests.harness.process_stand import is_alive, newborn, started_at, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from arena.chain.keys import verify
 from arena.chain.opening import open_signer
 from arena.view.reading import view_trace
 from foundation.errors import ArenaError
+from judge import render as renderer
+from judge.budget import Spending
 from judge.calibration.measurement import (
     Calibration,
     JudgedTrace,
@@ -26,11 +32,11 @@ from judge.calibration.measurement import (
 from judge.calibration.traces import CalibrationShop, families, is_held, make_trace, open_shop, recipes
 from judge.citations import ceiling_e4
 from judge.panel import judge_body, neutral_twin
-from judge.render import JudgeReply, RenderedTrace, render
+from judge.render import TRACE_BYTES, JudgeReply, RenderedTrace, render
 from judge.rubric import Rubric
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
-from tests.judge.bodies import ANALYSED, CITED, COMPARED, QUERY, RUBRIC, VAGUE, body_of, episode, search
+from tests.judge.bodies import ANALYSED, CITED, COMPARED, QUERY, RUBRIC, VAGUE, body_of, completion, episode, search
 
 
 def panel(*models: str) -> Rubric:
@@ -185,3 +191,65 @@ def test_an_owed_verdict_is_counted_as_owed_and_is_no_zero(traces):
     found = measure(judge_traces(traces[1:4], RUBRIC, [AwayJudge()]), RUBRIC, Spending())
     whole = found.population("all")
     assert (whole.owed, whole.accuracy_e4, whole.kappa_e4) == (3, None, None)
+
+
+# -- the trace as a judge reads it
+
+
+HEADER = re.compile(r"^\[\[span \d+ \| (query|completion|call|result|refused)( \| [^\[\]|]+)*\]\]$")
+HOSTILE = st.text(
+    alphabet=st.sampled_from(list("[]|ab \n\r\t\x0b\x0c\x85\u2028\u2029\u200b\u200e\ufeff⟦⟧［］｜\x00\x1b0")),
+    max_size=60,
+)
+
+
+def test_facts_stand_in_headers_apart_from_words():
+    text = render(episode(COMPARED)).text
+    assert "[[span 3 | call | step 1 | find_product | emitter llm]]" in text
+    assert "[[span 4 | result | step 1 | find_product | surfaced 2 new products]]" in text
+    assert "| 40 tokens | echo 0.00]]" in text
+
+
+@given(words=HOSTILE, name=HOSTILE, arguments=HOSTILE, result=HOSTILE, query=HOSTILE, model=HOSTILE)
+def test_no_agent_controlled_slot_can_start_a_header(words, name, arguments, result, query, model):
+    said = msgspec.structs.replace(completion(1, words, reasoning=words), model=model)
+    body = body_of(said, search(0, 1, name=name, arguments=arguments, result=result), query=query)
+    trace = render(body)
+    headers = [line for line in trace.text.splitlines() if line and not line.startswith("| ") and line != "|"]
+    assert len(headers) == len(trace.spans)
+    assert all(HEADER.match(line) for line in headers), headers
+    for span in trace.spans:
+        assert "[[" not in span.content and "]]" not in span.content
+
+
+FILLER = st.sampled_from(("x", "word ", "中", "\n", "[[ | ]]\n", "\U0001f9ff"))
+
+
+@given(parts=st.lists(st.tuples(FILLER, st.integers(0, 4_500), st.integers(0, 4_500)), max_size=40))
+def test_whatever_fills_a_trace_it_fits_a_judges_context(parts):
+    events = [
+        event
+        for step, (filler, said, found) in enumerate(parts, 1)
+        for event in (completion(step, filler * said), search(0, step, result=filler * found))
+    ]
+    body = body_of(*events, query="a red lamp with a long cord")
+    trace = render(body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(renderer, "TRACE_BYTES", 10**9)
+        whole = render(body)
+    assert len(trace.text.encode()) <= TRACE_BYTES
+    if len(whole.text.encode()) <= TRACE_BYTES:
+        assert trace == whole
+        return
+    assert [(span.number, span.kind, span.whole) for span in trace.spans] == [
+        (span.number, span.kind, span.whole) for span in whole.spans
+    ]
+    assert trace.spans[0] == whole.spans[0]  # the query is never cut further
+    assert len(trace.text.encode()) > TRACE_BYTES // 2  # and what room there is is used
+
+
+def test_outcome_stop_reason_and_claim_are_never_shown():
+    body = episode(COMPARED, claim=json.dumps({"note": "CLAIMED-SUCCESS"}))
+    failing = msgspec.structs.replace(body, stop="wall_clock", unsurfaced=("4410020078",), is_agentic=False)
+    assert "CLAIMED" not in render(body).text
+    assert render(failing).text == render(body).text

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from arena.chain.beacon import LocalBeacon
 from arena.chain.local import LocalRules, LocalSubtensor
-from arena.chain.port import Signer
+from arena.chain.port import ChainResult, Signer
 from arena.evaluate import EpisodeCost, Evaluation, records_of
 from arena.policies import CONTROL_SHA256, DEMO
 from arena.policy import Policy, PromotionRules
@@ -21,19 +21,18 @@ from arena.race.decider import qualifying_items
 from arena.race.forecast import Cost
 from arena.race.machine import RaceState
 from arena.records.body import encode_body
-from arena.records.model import Conditions, Subject
+from arena.records.model import Conditions, StoredCheckpoint, Subject
 from arena.records.port import Lease, StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
-from arena.submissions.submission import SignedSubmission, make_submission, waiting_row
-from foundation.errors import Failure
+from arena.submissions.model import SignedSubmission, make_submission, waiting_row
+from foundation.errors import ArenaError, Failure
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict
 from neurons.health.metrics import Metrics
-from neurons.loops.checkpoints import CheckpointLoop
-from neurons.loops.node import Node
-from neurons.loops.purse import Purse
+from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
+from neurons.loops.node import JudgeBudgets, Node
 from neurons.race.clock import RaceClock
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.weights import WeightsLoop
@@ -42,6 +41,7 @@ from neurons.worker.pool import WorkerPool
 from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.arena.bank_stand import SeededMaker, open_bank
+from tests.arena.log_stand import attempt
 from tests.arena.race_stand import judged
 from tests.keys import generate_signer
 from tests.problems.stand import make_catalogue
@@ -249,3 +249,75 @@ class Desk:
                 return states[race - 1]
             self.time.pass_s(seconds)
         raise AssertionError(f"after {turns} turns: {[state.stage for state in await self.clock.states()]}")
+
+
+# -- a node whose log is signed and anchored, on real Postgres, with a chain and a clock the test moves
+
+
+class UnsureChain(LocalSubtensor):
+    """The local twin, which can lose the reply to a commitment."""
+
+    is_reply_lost = False
+    commits: list[str]
+
+    async def commit(self, signer: Signer, sha256: str) -> ChainResult:
+        self.commits.append(sha256)
+        result = await super().commit(signer, sha256)
+        if self.is_reply_lost:
+            raise ArenaError("U3030", "the reply was lost")
+        return result
+
+
+class UnsureStore(PostgresStore):
+    """A store that can lose the reply to a checkpoint it has stored."""
+
+    is_reply_lost = False
+
+    async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
+        await super().put_checkpoint(checkpoint)
+        if self.is_reply_lost:
+            raise ArenaError("V2021", "the reply was lost")
+
+
+@asynccontextmanager
+async def open_log_desk(server: EmbeddedServer, folder: Path) -> AsyncIterator[LogDesk]:
+    """A registered validator of its own on a running server."""
+    signer, time = generate_signer(), Time()
+    rules = LocalRules(block_ms=BLOCK_MS, finality_blocks=3)
+    chain = UnsureChain(folder / "twin.sqlite", now_ms=time, rules=rules)
+    chain.commits = []
+    store = await UnsureStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+    for each in (generate_signer(), signer):
+        await chain.register(each)
+    try:
+        yield LogDesk(store, signer, folder, time, chain=chain)
+    finally:
+        await store.close()
+
+
+class LogDesk(Desk):
+    """One validator's log with its checkpoint and anchor loops. `start` is a new process over the same folders."""
+
+    store: UnsureStore
+    chain: UnsureChain
+    _attempts = 0
+
+    def begin(self) -> None:
+        self.checkpoints = CheckpointLoop(self.node)
+        self.anchors = AnchorLoop(self.node)
+
+    async def append(self, count: int = 1) -> int:
+        """Append some records; returns the log's size."""
+        first, self._attempts = self._attempts, self._attempts + count
+        return (await self.node.sequencer.append([attempt(first + number) for number in range(count)])).seq
+
+    async def signed(self, count: int = 1) -> StoredCheckpoint | None:
+        """Append, and sign."""
+        await self.append(count)
+        return await self.checkpoints.sign()
+
+    async def stored(self) -> list[StoredCheckpoint]:
+        return await self.store.checkpoints()
+
+    def metric(self, name: str) -> float | None:
+        return self.node.metrics.registry.get_sample_value(f"arena_{name}")

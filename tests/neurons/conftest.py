@@ -10,8 +10,7 @@ import pytest
 from arena.store.embedded import EmbeddedServer
 from tests.neurons import cluster_stand
 from tests.neurons.arena_stand import build_small_catalogue, forgo_durability, short_folder
-from tests.neurons.checkpoint_stand import LogDesk, open_log_desk
-from tests.neurons.clock_stand import Desk, open_desk
+from tests.neurons.clock_stand import Desk, LogDesk, open_desk, open_log_desk
 from tests.postgres_stand import start_new
 
 

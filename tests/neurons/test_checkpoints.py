@@ -15,8 +15,7 @@ from neurons.cli.presenter import EXIT_INTEGRITY, exit_code
 from neurons.health.status import ANCHOR_EVERY_S
 from neurons.loops.checkpoints import PAUSES
 from tests.arena.chain_faults import reorg, set_finality_lag
-from tests.neurons.checkpoint_stand import LogDesk
-from tests.neurons.clock_stand import BLOCK_MS
+from tests.neurons.clock_stand import BLOCK_MS, LogDesk
 
 
 async def test_a_lost_reply_leaves_one_note_of_that_size(log_desk: LogDesk) -> None:

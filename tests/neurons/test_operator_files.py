@@ -25,7 +25,7 @@ from neurons.loops.operator_files import OperatorFiles, held_sketches, open_rele
 from neurons.settings.inputs import policy_of
 from neurons.settings.settings import Settings, resolve
 from tests.arena import exchange_stand, operator_stand
-from tests.arena.local_peers import LocalPeers
+from tests.arena.exchange_stand import LocalPeers
 from tests.arena.operator_stand import HOUR_MS, NETUID, NOW_MS, OPERATOR_KEY, make_folder, publish_folder, seal
 from tests.arena.race_stand import batch
 

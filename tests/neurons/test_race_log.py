@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import itertools
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
+import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from arena.policies import DEMO, POLICIES
 from arena.race.admission import REFUSALS_MAX
-from arena.records.model import EvaluationRecord, Payload, VerdictRecord
+from arena.race.settle import settle
+from arena.records.model import EvaluationRecord, Payload, RecordContent, SettlementRecord, SignedRecord, VerdictRecord
 from arena.store.postgres import PostgresStore
+from foundation.canonical import canonical_bytes
 from foundation.errors import Failure
+from judge.calibration.traces import make_trace, open_shop, recipes
+from judge.render import render
+from judge.rubric import GATES
 from judge.verdict import UnscoredVerdict
-from neurons.race.log import RaceLog
+from neurons.cli import race as race_cli
+from neurons.cli.explain import app as explain_app
+from neurons.cli.judge import app
+from neurons.cli.options import StoreFlags
+from neurons.cli.race import app as race_app
+from neurons.cli.view import app as view_app
+from neurons.race.log import RaceLog, Settled, read_settled
 from tests.arena import race_stand as stand
+from tests.arena.log_stand import HOST
+from tests.judge.bodies import COMPARED, episode
+from tests.judge.endpoint import ScriptedEndpoint, chat, serving
 
 ME, OTHER = "val-a", "val-b"
 AGENT = stand.candidate("x")
@@ -73,3 +98,124 @@ def test_a_lasting_log_keeps_what_is_owed_and_the_mean_it_came_to():
     log.add(verdict(owing))
     assert log.mean() == log.mean() == 2_500
     assert not log.owed(ME) and log.evaluations == log.verdicts == []
+
+
+# -- which settlement is in force here, this validator's own or the others', and in what its own differs
+
+
+VALIDATOR, RACE = "5Alice", "race-000001"
+FIELD = (stand.candidate("a"), stand.candidate("b"))
+
+
+def settlement(**shares: int) -> SettlementRecord:
+    return replace(settle(stand.inputs(FIELD, stand.solves(shares))), race_id=RACE)
+
+
+OURS, THEIRS = settlement(a=8, b=2), settlement(a=2, b=8)
+CANCELLED = replace(OURS, state="cancelled", reason="no quorum")
+
+
+async def settled(own: SettlementRecord | None, in_force: SettlementRecord, *, is_adopted: bool = True) -> Settled:
+    """A race as read from a store: the settlement in the validator's log, if there is one, and how the race ended."""
+    log = []
+    if own is not None:
+        content = canonical_bytes(RecordContent(recorded_ms=1, host=HOST, payload=own))
+        about = {"validator": VALIDATOR, "seq": 1, "prev": "", "signature": ""}
+        log.append(SignedRecord(**about, content_sha256=hashlib.sha256(content).hexdigest(), content=content))
+    events = stand.race_events(stand.policy(), 16_000, own, in_force, is_adopted=is_adopted)
+
+    async def records(validator: str, *, kinds: tuple[str, ...]) -> AsyncIterator[SignedRecord]:
+        for record in log:
+            yield record
+
+    store = SimpleNamespace(
+        validator=VALIDATOR,
+        records=records,
+        streams=lambda prefix: asyncio.sleep(0, [f"{prefix}{RACE}"]),
+        events=lambda stream: asyncio.sleep(0, events),
+    )
+    (found,) = await read_settled(cast(PostgresStore, store), VALIDATOR)
+    return found
+
+
+async def test_an_adopted_settlement_says_in_what_ones_own_differs() -> None:
+    found = await settled(OURS, THEIRS)
+    assert (found.settlement, found.force) == (THEIRS, "adopted")
+    assert found.differing is not None and "standings" in found.differing
+    assert (await settled(THEIRS, THEIRS)).differing == ()
+    assert (await settled(None, THEIRS)).differing is None
+    assert (await settled(OURS, CANCELLED, is_adopted=False)).force == "none"
+    late = await settled(None, CANCELLED, is_adopted=False)  # it could not settle, and nobody's was to be had
+    assert (late.force, late.settlement, late.differing) == ("none", CANCELLED, None)
+    assert (await settled(OURS, OURS, is_adopted=False)).force == "own"
+
+
+async def test_show_says_whose_settlement_is_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    for race, said in (
+        (await settled(OURS, OURS, is_adopted=False), ""),
+        (await settled(OURS, CANCELLED, is_adopted=False), "no quorum settled alike"),
+        (await settled(None, THEIRS), "has none of its own"),
+        (await settled(OURS, THEIRS), "differs in"),
+    ):
+        monkeypatch.setattr(StoreFlags, "run", lambda *_, race=race: ([race], {}))
+        shown = CliRunner().invoke(race_cli.app, ["show", RACE]).stdout
+        assert said in shown and ("in force" in shown) is bool(said)
+        row = json.loads(CliRunner().invoke(race_cli.app, ["show", RACE, "--json"]).stdout)
+        assert (row["race_id"], row["force"]) == (RACE, race.force)
+
+
+# -- `arena race` and `arena judge` at the terminal
+
+
+RUN = CliRunner()
+
+
+def test_weights_prints_a_line_per_case_with_a_vector_or_the_error(tmp_path):
+    finishers = [{"miner_hotkey": f"h{n}", "agent_version_id": f"v{n}", "race_score": 1 - n / 10} for n in range(4)]
+    case = {"metagraph_hotkeys": ["owner", "h0", "h1"], "finishers": finishers, "t_top": 0.25, "t_burn": 0.75}
+    path = tmp_path / "cases.jsonl"
+    rows = [{"case_id": "good", **case}, {"case_id": "bad", **case, "t_top": 1.0, "t_burn": 0.0}]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    result = RUN.invoke(race_app, ["weights", "--cases", str(path)])
+    assert result.exit_code == 0
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+        {"case_id": "good", "uids": [0, 1, 2], "weights": [65_535, 21_845, 1]},
+        {"case_id": "bad", "error": "ValueError"},
+    ]
+    path.write_text("{}\n")
+    malformed = RUN.invoke(race_app, ["weights", "--cases", str(path)])
+    assert malformed.exit_code == 2 and "line 1" in malformed.output
+
+
+def test_a_policy_prints_whole_and_its_hash_can_be_recomputed():
+    shown = json.loads(RUN.invoke(explain_app, ["demo", "--json"]).stdout)
+    assert shown["policy_sha256"] == DEMO.policy_sha256
+    assert msgspec.convert(shown["policy"], type(DEMO)) == DEMO
+    listed = {row["name"] for row in json.loads(RUN.invoke(explain_app, ["--all", "--json"]).stdout)}
+    assert listed >= set(POLICIES)
+
+
+def test_view_shows_the_text_that_a_judge_is_shown(tmp_path):
+    (body := tmp_path / "body.json").write_bytes(canonical_bytes(episode(COMPARED)))
+    trace = RUN.invoke(view_app, [str(body), "--as-judged"])
+    assert "[[span 1 | query]]" in trace.stdout
+
+
+GATE = GATES[0]  # all that it saw
+NOTHING_READ = {"gates": {gate: gate == GATE for gate in GATES}, "quality": 0.3, "citations": [], "explanation": ""}
+
+
+def test_two_models_at_two_endpoints_are_measured_as_one_panel(tmp_path: Path) -> None:
+    every = recipes()
+    with open_shop() as shop:
+        made = [make_trace(every[place * len(every) // 6], shop) for place in range(6)]
+    reads = ScriptedEndpoint({render(one.body).text: render(one.body) for one in made})
+    command = ["calibrate", "--traces", "6", "--json", "--out", str(tmp_path / "found")]
+    with serving(reads) as one, serving(lambda _: (200, chat(json.dumps(NOTHING_READ)))) as other:
+        command += ["--models", "reads,skims", "--base-url", f"{one},{other}"]
+        found = json.loads(CliRunner().invoke(app, command).stdout)
+    whole = found["populations"][0]
+    assert (whole["traces"], whole["owed"]) == (6, 0)
+    assert 0 < whole["kappa_e4"] < 8_000
+    rows = [json.loads(line) for line in (tmp_path / "found" / "rows.jsonl").read_bytes().splitlines()]
+    assert [one["model"] for one in rows[-1]["verdict"]["opinions"]] == ["reads", "skims"]

@@ -20,8 +20,7 @@ from arena.race.settle import settlement_sha256
 from arena.records.model import PastSettlement
 from foundation.errors import ArenaError
 from neurons.race.peers import PULL_PAUSES, RacePeers
-from tests.arena.exchange_stand import RACE, LocalNet, Node
-from tests.arena.local_peers import LocalPeers, PeerFault
+from tests.arena.exchange_stand import RACE, LocalNet, LocalPeers, Node, PeerFault
 from tests.arena.log_stand import settlement
 from tests.arena.race_stand import inputs, solves
 

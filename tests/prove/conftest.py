@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import lucene_stand
+from tests.harness import catalogue_stand
 from tests.neurons import cluster_stand
 
 
 @pytest.fixture(scope="session")
 def _lucene() -> None:
     """Makes the Lucene engine importable, installing its packages when they are missing; skips where pip cannot."""
-    if lucene_stand.missing_lucene():
-        _install(lucene_stand.PACKAGES, ("--no-deps", "-r", str(lucene_stand.REQUIREMENTS)))
-    if reason := lucene_stand.missing_lucene():
+    if catalogue_stand.missing_lucene():
+        _install(catalogue_stand.PACKAGES, ("--no-deps", "-r", str(catalogue_stand.REQUIREMENTS)))
+    if reason := catalogue_stand.missing_lucene():
         pytest.skip(reason)
 
 

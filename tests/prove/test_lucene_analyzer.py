@@ -10,8 +10,7 @@ from importlib import resources
 import pytest
 
 from harness.catalogue.analysis import default_analyzer
-from tests.harness.catalogue_queries import ALPHABET, adversarial_text
-from tests.harness.lucene_stand import lucene_terms
+from tests.harness.catalogue_stand import ALPHABET, adversarial_text, lucene_terms
 from tests.prove.unicode_classes import FRAMES, POINTS, REPRESENTATIVES, classify, lucene_tokens, table
 
 pytestmark = [pytest.mark.prove, pytest.mark.usefixtures("_lucene")]

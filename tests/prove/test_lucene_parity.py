@@ -11,8 +11,7 @@ from harness.catalogue.build import read_products
 from harness.catalogue.lucene import build_engine, open_engine
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic import generate
-from tests.harness.catalogue_queries import adversarial_products, varied_requests
-from tests.harness.catalogue_stand import REAL_DOCUMENTS, write_products
+from tests.harness.catalogue_stand import REAL_DOCUMENTS, adversarial_products, varied_requests, write_products
 
 pytestmark = [pytest.mark.prove, pytest.mark.usefixtures("_lucene")]
 

@@ -24,7 +24,7 @@ from harness.agents.registry import baseline_source
 from neurons.demo.demo import WATCH_S, DemoAgent, DemoRun, running_validator
 from neurons.race.log import RaceLog
 from tests.arena.log_stand import HOST, Clock
-from tests.arena.queue_stand import served_ms
+from tests.arena.test_store_queue import served_ms
 from tests.keys import generate_signer
 from tests.neurons.arena_stand import SMALL, build_small_catalogue, lay_run, register_and_submit, short_folder
 from tests.test_cli import arena

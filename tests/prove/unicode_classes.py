@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness.catalogue.lucene import java_thread
-from tests.harness.lucene_stand import missing_lucene
+from tests.harness.catalogue_stand import missing_lucene
 
 # In the order of the file. The selectors U+FE0E and U+FE0F are what they are; "." is in no token and not written.
 REPRESENTATIVES = {

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from tests.arena.local_peers import PeerFault
+from tests.arena.exchange_stand import PeerFault
 
 Lie = Literal["show all", "show to one", "withhold", "distort", "break off", "boast"]
 _LIES: tuple[Lie, ...] = ("show all", "show all", "show to one", "withhold", "distort", "break off", "boast")

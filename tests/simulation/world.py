@@ -44,7 +44,7 @@ from problems.model import Product
 from tests.arena import log_stand
 from tests.arena.bank_stand import open_bank, problems_of, put_sealed, sealed_file
 from tests.arena.chain_faults import deregister
-from tests.arena.local_peers import LocalPeers
+from tests.arena.exchange_stand import LocalPeers
 from tests.neurons.clock_stand import POLICY, START_MS, SUITE, Desk, Time
 from tests.problems.stand import make_catalogue
 from tests.simulation.faults import Crash, FaultyStore

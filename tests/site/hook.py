@@ -12,12 +12,135 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.site.references import REFERENCES
-
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
+from collections.abc import Callable, Iterator
+
+import yaml
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+from foundation.codes import CODES, Owner
+from neurons.cli.app import COMMANDS, load_command
+from neurons.health.metrics import Metrics
+from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
+
+ALERTS = Path(__file__).parents[2] / "docker" / "watch" / "alerts.yml"
+
+
+def commands() -> str:
+    """Every command with its help, arguments and options."""
+    lines = ["# Commands", "", "Made from the program. `arena COMMAND --help` says the same.", ""]
+    for entry in COMMANDS:
+        lines += _of_command(f"arena {entry.name}", load_command(entry.name))
+    return "\n".join(lines) + "\n"
+
+
+def _of_command(name: str, command: TyperCommand | TyperGroup) -> Iterator[str]:
+    yield from (f"## {name}", "")
+    for paragraph in (command.help or "").split("\n\n"):
+        lines = paragraph.strip().splitlines()
+        if lines and all(line.startswith(("$ ", "  ")) for line in lines):
+            yield from ("```sh", *(line.removeprefix("$ ") for line in lines), "```", "")
+        else:
+            yield from (*(_plain(line) for line in lines), "")
+    rows = [one for one in command.params if not getattr(one, "hidden", False)]
+    if rows:
+        yield from ("| argument or option | default | says |", "|---|---|---|")
+        for one in rows:
+            names = [one.metavar or str(one.name).upper()] if isinstance(one, TyperArgument) else one.opts
+            shown = ", ".join(f"`{each}`" for each in (*names, *one.secondary_opts))
+            default = "required" if one.required else _default(one.default)
+            yield f"| {shown} | {default} | {_cell(getattr(one, 'help', '') or '')} |"
+        yield ""
+    for inner in command.commands.values() if isinstance(command, TyperGroup) else ():
+        if isinstance(inner, TyperCommand | TyperGroup) and (not inner.hidden or inner.name == "run"):
+            yield from _of_command(f"{name} {inner.name}", inner)
+
+
+def settings() -> str:
+    """Every setting with its three spellings, default and meaning."""
+    lines = ["---", "hide: [toc]", "---", "# Settings", "", "Made from the program. A flag comes before the"]
+    lines += ["environment, that before `arena.toml`, that before the default; `arena validator --dry-run` prints each"]
+    lines += ["value with its source.", ""]
+    lines += ["| setting | flag | environment | default | says |", "|---|---|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        flag = f"--{name.replace('_', '-')}"
+        says = _cell(field.description or "")
+        lines.append(f"| `{name}` | `{flag}` | `{ENVIRONMENT_PREFIX}{name.upper()}` | {_of_field(field)} | {says} |")
+    return "\n".join(lines) + "\n"
+
+
+def _of_field(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "the system's" if field.default_factory else "required"
+    return _default(field.default)
+
+
+def codes() -> str:
+    """Every code by whose failure it is: what happened, what it costs, what to do."""
+    lines = ["# Codes", "", "Made from the program. `arena explain CODE` says the same. The first letter says whose"]
+    lines += ["failure it is; only the agent's own count against it.", ""]
+    for owner in Owner:
+        lines += [f"## {owner.value.capitalize()}", "", "| code | what happened | what it costs | tried again | do |"]
+        lines.append("|---|---|---|---|---|")
+        for row in sorted(CODES.values(), key=lambda one: one.code):
+            if row.owner is owner:
+                again = "yes" if row.is_retryable else "no"
+                lines.append(f"| {row.code} | {_cell(row.title)} | {_cell(row.cost)} | {again} | {_cell(row.remedy)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def metrics() -> str:
+    """Every metric with its labels and the alerts that read it."""
+    lines = ["---", "hide: [toc]", "---", "# Metrics", "", "Made from the program. Served at `/metrics` of"]
+    lines += ["`metrics_port`; moments are unix milliseconds. The runbook of each alert:"]
+    lines += ["[operations](../operations.md#alerts).", ""]
+    lines += ["| metric | kind | labels | says | alerts |", "|---|---|---|---|---|"]
+    alerts = {
+        rule["alert"]: str(rule["expr"])
+        for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
+        for rule in group["rules"]
+    }
+    held = Metrics()
+    labels = {one._name: one._labelnames for one in vars(held).values() if hasattr(one, "_labelnames")}
+    for family in held.registry.collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        asked = [alert for alert, rule in alerts.items() if re.search(rf"\b{name}(?:_sum|_count|_bucket)?\b", rule)]
+        named = ", ".join(f"[{alert}](../operations.md#{alert.lower()})" for alert in asked)
+        with_labels = ", ".join(f"`{label}`" for label in labels[family.name])
+        lines.append(f"| `{name}` | {family.type} | {with_labels} | {_cell(family.documentation)} | {named} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(value: object) -> str:
+    if value is None or value is ... or callable(value):
+        return ""
+    shown = getattr(value, "get_secret_value", lambda: value)()
+    return f"`{shown}`" if str(shown) not in ("", "False", "()") else ""
+
+
+def _cell(text: str) -> str:
+    return _plain(" ".join(text.split())).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    """The text with angle brackets and brackets as signs, outside of code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else part.replace("<", "&lt;").replace("[", "\\[") for part in parts)
+
+
+REFERENCES: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "settings": settings,
+    "codes": codes,
+    "metrics": metrics,
+}
+
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (

@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 from foundation.errors import ArenaError
 from harness.inference.scripted.model import ScriptedUpstream
 from neurons.cli.evaluate import report_app as app
-from tests.training.eval_reports import make
 from tests.training.rollouts import make_result
 from tests.training.stock import EXPERT, Stock
 from training.evaluation.model_loader import Learnt, require_unseen
 from training.evaluation.report import (
     EvalReport,
+    EvaluationConditions,
     EvaluationPlan,
+    SetName,
     compare,
     compare_paired,
     difference_estimate,
@@ -38,6 +39,28 @@ from training.recipe import Recipe
 from training.report.document import holm, make_document, read_run, render_page
 from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs
 from training.run import RunLineage, Versions
+
+
+def make(label: str, solved: int, *, samples: int = 2, set_name: str = "eval", lineage: str = "") -> EvalReport:
+    """A report in which the first `solved` of 12 problems are solved by every sample."""
+    results = [
+        make_result(problem_id=f"p{number:02d}", sample=sample, seed=sample, reward=float(number < solved))
+        for number in range(12)
+        for sample in range(samples)
+    ]
+    conditions = EvaluationConditions(
+        set=SetName(name=set_name, sha256="s" * 64, problems=12),
+        decode=Decode(),
+        samples=samples,
+        seeds=(0,),
+        tool_profile="paper4",
+        agent_sha256="a" * 64,
+        prompt_sha256="prompthash" + "b" * 54,
+        catalogue_sha256="c" * 64,
+        policy_sha256="d" * 64,
+    )
+    return make_report(label, results, conditions, lineage_sha256=lineage, contamination="held against nothing")
+
 
 GREEDY = Decode(temperature=0.0, top_p=1.0, turns_max=12)
 

@@ -14,14 +14,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from problems.model import BUCKETS
-from tests.training.engine_settings import KEPT, settings_in_force
 from tests.training.stage_runs import die_in_sft, lines_of, require_killed, run_sft
 from tests.training.stock import Stock
 from training.model import TokenRow
 from training.models.render import masked_runs
-from training.recipe import parse_recipe
+from training.recipe import parse_recipe, read_recipe
 from training.run import CHECKPOINT
+from training.stages.engine import engine_arguments
 from training.stages.pipeline import TokenRows, blend, by_step, rows_of_traces
+from training.stages.sft import sft_config
+
+ROOT = Path(__file__).parents[2]
+KEPT = Path(__file__).with_suffix(".json")
+# where a run is logged and published, and what the machine decides
+FREE = ("output_dir", "run_name", "project", "report_to", "disable_tqdm", "local_rank", "debug", "skip_memory_metrics")
+FREE += ("bf16", "use_cpu", "dataloader_pin_memory", "deepspeed_plugin", "distributed_state")
+FREE_PREFIXES = ("hub_", "push_", "trackio_", "log_", "logging_", "do_")
+
+
+def settings_in_force() -> dict[str, dict[str, Any]]:
+    """By stage; `kto` and `grpo` without what `sft` has too. What these two set besides stands at its default."""
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.kto_config import KTOConfig
+
+    recipe, engine = read_recipe(ROOT / "training" / "recipes" / "paper" / "sft.toml"), Path("engine")
+    shared = engine_arguments(recipe, engine, lr=recipe.optim.lr)
+    configs = {
+        "sft": sft_config(recipe, engine, recipe.optim.lr),
+        "kto": KTOConfig(**shared),
+        "grpo": GRPOConfig(**shared, num_generations=2),
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for stage, config in configs.items():
+        found[stage] = {
+            name: value
+            for name, value in sorted(json.loads(config.to_json_string()).items())
+            if name not in (*FREE, *found.get("sft", ())) and not name.startswith(FREE_PREFIXES)
+        }
+    return found
 
 
 def test_a_run_killed_with_9_in_its_second_epoch_goes_on_to_the_same_losses_and_the_same_weights(
@@ -112,3 +142,7 @@ def test_the_shares_hold_to_within_a_row_and_no_row_stands_more_often_than_it_ma
     assert abs(sum(row in corpus for row in drawn) * 10_000 - share_e4 * len(drawn)) <= 10_000
     for row, copies in Counter(drawn).items():
         assert copies <= (times if row.bucket == "voucher" else 1)
+
+
+if __name__ == "__main__":
+    KEPT.write_text(json.dumps(settings_in_force(), indent=1) + "\n", encoding="utf-8")
