@@ -36,25 +36,16 @@ IDIOMS: dict[str, str] = {
     "format_tb": "import traceback\n" + _TRY + "tb = e.__traceback__\n    print(traceback.format_tb(tb))",
     "with_traceback": _TRY + "raise ValueError('x').with_traceback(e.__traceback__) from e",
     "cause": _TRY + "print(e.__cause__ or e.__context__)",
-    "name of an error": _TRY + "print(f'{type(e).__name__}: {e}')",
-    "class of an error in text": _TRY
-    + "print('failed: ' + str(type(e)), f'{type(e)}', '%s' % type(e), '{}'.format(type(e)))",
     "class of an error passed on": "import logging\nlog = logging.getLogger(__name__)\nseen = []\n"
     + _TRY
     + "log.error('%s', type(e))\n    seen.append(type(e))",
-    "class of an error returned": "def f():\n    try:\n        return None\n"
-    "    except (KeyError, ValueError) as e:\n        return type(e)",
     "class printed": "def f(x):\n    print(type(x), 'a')\n    raise TypeError(f'{type(x)}')",
     "raise of the same class": _TRY + "raise type(e)(f'while searching: {e}') from e",
-    "basicConfig to stdout": "import logging, sys\nlogging.basicConfig(stream=sys.stdout, level=logging.INFO)",
-    "basicConfig to stderr": "import logging, sys\n"
-    "logging.basicConfig(stream=sys.stderr, format='%(asctime)s %(message)s')",
     "basicConfig with handlers": "import logging, sys\n"
     "logging.basicConfig(level=logging.DEBUG, handlers=[logging.StreamHandler(sys.stdout)], force=True)",
     "logger": "import logging\nlog = logging.getLogger(__name__)\nlog.info('%s of %d', 'a', 3)\nlog.exception('x')",
     "own formatter": "import json, logging\nclass F(logging.Formatter):\n    def format(self, record):\n"
     "        return json.dumps({'at': record.created, 'text': record.getMessage()})",
-    "print to stderr": "import sys\nprint('note', file=sys.stderr)",
     "flush": "import sys\nprint('x', flush=True)\nsys.stdout.flush()\nsys.stderr.write('x')",
     "warnings": "import warnings\nwarnings.filterwarnings('ignore')\nwith warnings.catch_warnings():\n"
     "    warnings.simplefilter('ignore')",
@@ -82,23 +73,15 @@ IDIOMS: dict[str, str] = {
     "        return cls.count, cls.__name__",
     "class attribute through self": "class A:\n    count = 0\n    def f(self):\n"
     "        self.__class__.count += 1\n        return type(self).count",
-    "type compared": "def f(x, y):\n    return type(x) is str, type(x) == int, type(x) in (list, tuple),"
-    " type(x) is type(y), type(x) != type(y)",
-    "type compared with the own class": "class A:\n    pass\nclass B(A):\n    pass\ndef f(x):\n"
-    "    assert type(x) is int\n    return type(x) == A, type(x) in (A, B)",
     "table by class": "def a(x):\n    return x\nclass A:\n    pass\n"
     "HANDLERS = {int: a, str: a, A: a, type(None): a}\ndef f(x):\n"
     "    if type(x) in HANDLERS:\n        return HANDLERS[type(x)](x)\n    return HANDLERS.get(type(x), a)(x)",
     "table by class on the spot": "def f(x):\n    names = {int: 'i', str: 's'}\n"
     "    return names[type(x)], {int: 'i', str: 's'}.get(type(x), 'o')",
     "type of None": "def f(x):\n    return isinstance(x, (str, type(None)))",
-    "isinstance of the own class": "class A:\n    def __eq__(self, other):\n"
-    "        return isinstance(other, self.__class__) and isinstance(other, type(self))",
     "isinstance of type": "def f(x):\n    return isinstance(x, type) and issubclass(x, Exception)",
     "copy of the own class": "class A:\n    def __init__(self, items=(), size=0):\n        self.items = list(items)\n"
     "    def copy(self):\n        return type(self)(list(self.items), 2), self.__class__([*self.items]), type(self)()",
-    "copy of the own class with options": "class A:\n    def copy(self, a, b):\n"
-    "        return type(self)(a, size=b), self.__class__(a, None, b), hasattr(type(self), 'size')",
     "super": "class A:\n    def __init__(self, x):\n        self.x = x\nclass B(A):\n    def __init__(self, x):\n"
     "        super().__init__(x)\n        super(B, self).__init__(x)\n        A.__init__(self, x)\n"
     "class E(Exception):\n"
@@ -120,8 +103,6 @@ IDIOMS: dict[str, str] = {
     "        print(kind, value)",
     "property": "class A:\n    @property\n    def x(self):\n        return self._x\n    @x.setter\n"
     "    def x(self, value):\n        self._x = value",
-    "class and static methods": "class A:\n    @classmethod\n    def make(cls, d):\n        return cls(**d)\n"
-    "    @staticmethod\n    def f():\n        return 1",
     "singleton": "class A:\n    _one = None\n    def __new__(cls):\n        if cls._one is None:\n"
     "            cls._one = super().__new__(cls)\n        return cls._one",
     "abstract base": "from abc import ABC, abstractmethod\nclass A(ABC):\n    @abstractmethod\n    def run(self): ...",
@@ -176,7 +157,6 @@ IDIOMS: dict[str, str] = {
     "lock = threading.Lock()\n"
     "with ThreadPoolExecutor(max_workers=4) as pool:\n"
     "    done = [f.result() for f in as_completed([pool.submit(len, 'a')])]",
-    "table of functions": "def a(x):\n    return x\nTOOLS = {'a': a, 'len': len}\ny = TOOLS['a'](1)",
     # -- texts
     "utf-8": "x = 'é'.encode('utf-8').decode('utf-8', errors='ignore').encode('ascii', 'ignore').decode()",
     "bytes of a text": "x = bytes('é', 'utf-8') + 'a'.encode(encoding='utf-8')\ny = str(x, 'utf-8')",
@@ -191,11 +171,8 @@ IDIOMS: dict[str, str] = {
     "regular expressions": "import re\nP = re.compile(r'(?P<price>\\d{1,3}(?:,\\d{3})*(?:\\.\\d{2})?)\\s*"
     "(?:php|pesos?|₱)', re.IGNORECASE | re.VERBOSE)\n"
     "x = P.sub(lambda m: m.group('price'), 'a')",
-    "prompt with JSON": 'PROMPT = \'\'\'Answer with {"tool": "find_product", '
-    '"args": {"q": "..."}} and nothing else.\'\'\'',
     "prompt with fields": "P = 'Query: {query}\\nHistory: {history[0]} {user.name}'\n"
     "x = P.format(query='a', history=['b'], user=None)",
-    "prompt with doubled braces": "def f(q):\n    return f'{{\"query\": {q!r:>10}}}'",
     "template": "from string import Template\nx = Template('$a of $b').safe_substitute(a=1)",
     "address": "from urllib.parse import parse_qs, quote_plus, unquote, urlparse\n"
     "x = unquote(quote_plus('a b')), parse_qs('a=1')",
@@ -204,7 +181,6 @@ IDIOMS: dict[str, str] = {
     "getenv": "import os\nMODEL = os.getenv('MODEL', 'x')",
     "time": "import time, datetime, random, math, uuid\n"
     "x = time.time(), datetime.datetime.now().isoformat(), random.choice([1]), uuid.uuid4().hex",
-    "words like names of codecs": "WORDS = ['hex bolt', 'base64', 'idna', 'zip', 'cp500', 'hex', '037', 'latin']",
     "encode of a model": "class Tokenizer:\n    def encode(self, text):\n        return [1]\n"
     "x = Tokenizer().encode('hello world')",
 }
@@ -214,7 +190,6 @@ NOT_ALLOWED: dict[str, str] = {
     "update of attributes": "class A:\n    def __init__(self, **k):\n        self.__dict__.update(k)",
     "field in an annotation": "from dataclasses import Field\ndef f(x: Field) -> str:\n    return x.name",
     "class returned": "class A:\n    def f(self):\n        return type(self)",
-    "chosen attribute": "def f(x, names):\n    return [getattr(x, name) for name in names]",
     "chosen attribute of another": "class A:\n    def __getattr__(self, name):\n        name = 'x' + name\n"
     "        return getattr(self._inner, name)",
     "constant of a module replaced": "import math\nmath.pi = 3",

@@ -12,45 +12,20 @@ _FAILED = "class C:\n    def __init__(self):\n        pass\n"
 
 ROUTES: dict[str, str] = {
     # -- builtins by name
-    "eval": "found = eval",
     "exec": "found = exec",
-    "open": "found = open",
     "import function": "found = __import__",
     "globals": "found = globals",
     "vars called": "found = vars()",
-    "builtins": "found = __builtins__",
-    "eval as a default": "def f(e=eval):\n    return e\nfound = f()",
-    "eval in a lambda": "found = (lambda: eval)()",
-    "eval as a lambda default": "found = (lambda e=eval: e)()",
-    "eval in a class body": "class C:\n    e = eval\nfound = C.e",
-    "eval in a container": "found = {'a': [eval]}['a'][0]",
-    "eval from a generator": "found = next(x for x in (eval,))",
-    "eval through partial": "from functools import partial\nfound = partial(eval).func",
-    "eval by global": "def f():\n    global found\n    found = eval\nf()",
-    "eval in a class that binds it": "class C:\n    if 0:\n        eval = 1\n    e = eval\nfound = C.e",
     # -- getattr and its kind as values
-    "getattr as a value": _FUNCTION + "g = getattr\nfound = g(f, '__glo' + 'bals__')",
-    "getattr in partial": _FUNCTION
-    + "from functools import partial\nfound = partial(getattr, f)(''.join(['__glob', 'als__']))",
-    "getattr starred": _FUNCTION + "found = getattr(*[f, '__globals__'])",
-    "getattr of a constant": _FUNCTION + "found = getattr(f, '__globals__')",
-    "getattr of pieces": _FUNCTION + "found = getattr(f, '__{}__'.format('globals'))",
     "getattr of a turned text": _FUNCTION + "found = getattr(f, '__slabolg__'[::-1])",
     "getattr under another name": _FUNCTION + "def h(g, n):\n    return g(f, n)\nfound = h(getattr, '__globals__')",
-    "attrgetter": _FUNCTION + "from operator import attrgetter\nfound = attrgetter('__globals__')(f)",
     "attrgetter by its module": _FUNCTION + "import operator\nfound = operator.attrgetter('__globals__')(f)",
     "attrgetter as a value": _FUNCTION + "import operator\na = operator.attrgetter\nfound = a('__globals__')(f)",
-    "attrgetter of two": _FUNCTION + "from operator import attrgetter\nfound = attrgetter('x.real', '__globals__')\n"
-    "f.x = 1\nfound = found(f)[1]",
     "attrgetter starred": _FUNCTION + "from operator import attrgetter\nfound = attrgetter(*['__globals__'])(f)",
-    "itemgetter of globals": _FUNCTION
-    + "from operator import itemgetter\nfound = itemgetter('f')(f.__globals__).__code__",
     "super's getattribute": "class C:\n    def m(self):\n        return super().__getattribute__('__dict__')\n"
     "c = C()\nc.os = eval\nfound = c.m()['os']",
     "type's getattribute": "found = type.__getattribute__(object, '__subclasses__')",
     # -- attributes
-    "globals of a function": _FUNCTION + "found = f.__globals__",
-    "builtins of a function": _FUNCTION + "found = f.__builtins__",
     "globals of a constructor": _FAILED + "found = C.__init__.__globals__",
     "subclasses": "found = ().__class__.__base__.__subclasses__()",
     "bases": "found = ().__class__.__bases__[0].__subclasses__()",
@@ -58,21 +33,14 @@ ROUTES: dict[str, str] = {
     "dict of a module": "import json\nfound = json.__dict__",
     "dict of a class": "import random\nclass C:\n    m = random._os\nfound = C.__dict__['m']",
     "spec of a module": "import json\nfound = json.__spec__",
-    "frame of a generator": _GENERATOR + "found = it.gi_frame",
     "traceback in an exit": "class C:\n    def __enter__(self):\n        return self\n"
     "    def __exit__(self, kind, value, tb):\n        global found\n        found = tb.tb_frame\n        return True\n"
     "with C():\n    1 / 0",
     "wrapped function": "from functools import wraps\n@wraps(eval)\ndef f():\n    pass\nfound = f.__wrapped__",
-    "attribute as a with target": _FUNCTION + "from contextlib import nullcontext\nclass O:\n    pass\n"
-    "with nullcontext(f.__globals__) as O.x:\n    pass\nfound = O.x",
-    "failed look-up's object": _FAILED + "try:\n    '{0.__init__.__globals__[C].nothing}'.format(C())\n"
-    "except AttributeError as e:\n    found = e.obj.__init__.__globals__",
     "object of a look-up by a made text": _FAILED + "t = ''.join(['{0.__ini', 't__.__glo', 'bals__.nothing}'])\n"
     "try:\n    t.format(C())\nexcept AttributeError as e:\n    found = e.obj",
     "type of a raw file": "import sys\nfound = type(sys.stderr.buffer.raw)",
-    "stream of a log handler": "import logging\nfound = type(logging.StreamHandler().stream.buffer.raw)",
     # -- patterns
-    "class pattern with a keyword": _FUNCTION + "match f:\n    case object(__globals__=found):\n        pass",
     "class pattern on a generator": _GENERATOR + "match it:\n    case object(gi_frame=found):\n        pass",
     "class pattern by match_args": _FUNCTION
     + _CLASS_OF_ANYTHING.format(name="__globals__")
@@ -84,51 +52,33 @@ ROUTES: dict[str, str] = {
     "class C(namedtuple('B', 'gi_frame'), metaclass=type('M', (type(ABC),), {})):\n    pass\n"
     "C.register(type(it))\nmatch it:\n    case C(found):\n        pass",
     "mapping pattern": _FUNCTION + "match f.__globals__:\n    case {'f': found}:\n        found = found.__code__",
-    "sequence pattern": "match [1, eval]:\n    case [_, *found]:\n        found = found[0]",
     # -- formats
     "formatter's field": _FUNCTION + "import string\nfound = string.Formatter().get_field('0.__globals__', [f], {})[0]",
     "formatter imported": _FUNCTION
     + "from string import Formatter\nfound = Formatter().get_field('0.__globals__', [f], {})[0]",
     "format of a class": "found = '{0.__class__}'.format(eval)\nfound = eval",
-    "format's own format": _FUNCTION
-    + "held = []\nclass S:\n    def __format__(self, spec):\n        held.append(self)\n"
-    "        return ''\n'{0:{1.__globals__}}'.format(S(), f)\nfound = f.__globals__",
-    "str.format": _FUNCTION + "str.format('{0.__globals__}', f)\nfound = f.__globals__",
     "str.format as a value": _FUNCTION + "try:\n    list(map(str.format, ['{0.__globals__.x}'], [f]))\n"
     "except AttributeError as e:\n    found = e.obj",
-    "log format": _FUNCTION + "import logging\nr = logging.makeLogRecord({'f': f})\ntry:\n"
-    "    logging.Formatter('{f.__globals__.x}', style='{', validate=False).format(r)\n"
-    "except AttributeError as e:\n    found = e.obj",
-    "UserString format": _FUNCTION + "from collections import UserString\ntry:\n"
-    "    UserString('{0.__globals__.x}').format(f)\nexcept AttributeError as e:\n    found = e.obj",
     # -- imports
     "import os": "import os\nfound = os.execv",
     "import sys": "import sys\nfound = sys.modules",
     "import builtins": "import builtins\nfound = builtins.eval",
     "import importlib": "import importlib\nfound = importlib.import_module",
     "import base64": "import base64\nfound = base64",
-    "from base64": "from base64 import b64decode as found",
     "from os": "from os import execv as found",
     "from the sdk": "from arena_sdk.llm import _link\nfound = _link.__builtins__",
     "import star": "from random import *\nimport random\nfound = random._os",
     # -- modules through modules
-    "random's os": "import random\nfound = random._os",
     "os by its path": "import os.path\nfound = os.path.genericpath.os",
     "sdk's modules": "import arena_sdk\nfound = arena_sdk.tools.json",
-    "sdk's link": "from arena_sdk import llm\nfound = llm._link.__builtins__",
     "sn15's base64": "import sn15\nsn15.install()\nimport src.agent.agent_interface as a\nfound = a.base64",
     "sn15's os": "import sn15\nsn15.install()\nfrom src.agent import proxy_client\nfound = proxy_client.os.environ",
     "module as a value": "import random\nm = random\nfound = m._os",
     "module in a container": "import typing\nfound = [typing][0].sys",
     "module given to an operator": "import typing\nclass C:\n    def __eq__(self, other):\n        return other\n"
     "found = (C() == typing).sys",
-    "module in an annotation": "import typing\nclass C:\n    def __getitem__(self, other):\n        return other\n"
-    "held = C()\nx: held[(found := typing)] = 1\nfound = found.sys",
-    "module in a class": "class C:\n    import typing as t\nfound = C.t.sys",
-    "module by a class pattern": "import random\nmatch random:\n    case object(_os=found):\n        pass",
     "module by getattr": "import random\nfound = getattr(random, '_os')",
     "one name for two modules": "import os as m\nimport random as m\nfound = m._os",
-    "global name of a module": "def f():\n    global m\n    import random as m\nf()\nk = [m][0]\nfound = k._os",
     # -- what evaluates texts
     "type hints": "from typing import get_type_hints\ndef f(x: 'eval'):\n    pass\nfound = get_type_hints(f)['x']",
     "forward reference": "import typing\nr = typing.ForwardRef('eval')\nfound = r._evaluate(None, None, frozenset())",
@@ -146,11 +96,6 @@ ROUTES: dict[str, str] = {
     "class K:\n    pass\nheld = []\ntry:\n    @f.register\n    def _(x: 'held.append(open) or K'):\n        pass\n"
     "except TypeError:\n    pass\nfound = held[0]",
     # -- classes that are made
-    "type with three arguments": _FUNCTION + "C = type('C', (), {'g': f.__globals__})\nfound = C.g",
-    "type as a value": "t = type\nfound = t('C', (), {'e': eval}).e",
-    "metaclass": "class M(type):\n    def __getattr__(cls, name):\n        return eval\n"
-    "class C(metaclass=M):\n    pass\n"
-    "found = C.anything",
     "init_subclass": "held = []\nclass B:\n    def __init_subclass__(cls, e):\n        held.append(e)\n"
     "class C(B, e=eval):\n    pass\nfound = held[0]",
     "class_getitem": "class B:\n    def __class_getitem__(cls, key):\n        return eval\nfound = B[0]",
