@@ -22,23 +22,18 @@ from foundation.long_work import OBJECTS_MADE, rare_collections
 from harness.inference.port import RetryLaterError
 
 
-def test_a_file_is_replaced_when_the_block_ends_well(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with replacing(path) as stream:
-        stream.write(b"new")
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
-
-
-def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+def test_a_file_is_replaced_when_the_block_ends_well_and_an_error_leaves_it_alone(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(ValueError, match="mid way"), replacing(path) as stream:
         stream.write(b"half")
         raise ValueError("mid way")
     assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    with replacing(path) as stream:
+        stream.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 

@@ -5,11 +5,7 @@ README.md's own run as typed in tests/prove/test_readme_paths.py, and on small d
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -19,7 +15,7 @@ from typer.core import TyperGroup
 from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, load_command
 from neurons.settings.settings import resolve
-from tests.readme_blocks import GUIDES, PAGES, ROOT, Block, blocks_of, unknown_options
+from tests.readme_blocks import GUIDES, PAGES, Block, blocks_of, unknown_options
 
 BLOCKS = [block for page in [*PAGES, *GUIDES] for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language == "sh"]
@@ -38,21 +34,6 @@ def test_a_settings_file_can_be_read(block: Block, tmp_path: Path, monkeypatch: 
     path.write_text(block.text, "utf-8")
     monkeypatch.chdir(tmp_path)
     assert len(resolve({}, path).settings.upstreams) == block.text.count("[[upstreams]]")
-
-
-def test_the_dry_run_line_runs_as_shown(tmp_path: Path) -> None:
-    line = next(line for line in ARENA_LINES if "//Alice" in line and line.endswith("--dry-run"))
-    done = subprocess.run(
-        [sys.executable, "-m", "neurons.cli.app", *shlex.split(line)[1:]],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"wallet_hotkey +flag +//Alice", done.stdout)
-    assert not (tmp_path / "node").exists()
 
 
 def test_every_command_that_a_remedy_names_exists() -> None:
