@@ -40,7 +40,7 @@ from arena.race.machine import (
     paid_race,
 )
 from arena.race.schedule import ANCHOR, timeline
-from arena.race.settle import cancelled_settlement, settlement_sha256
+from arena.race.settle import CANCELLED, settlement_sha256
 from arena.records.model import SettlementRecord
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, policy
 
