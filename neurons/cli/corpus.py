@@ -74,6 +74,12 @@ _Rule = Annotated[
 ]
 
 
+_Tokenizer = Annotated[
+    Path | None,
+    typer.Option(help="The trained model's folder or tokenizer.json.", metavar="PATH", parser=shipped_path),
+]
+
+
 @command(app)
 def build(
     context: typer.Context,
@@ -91,10 +97,7 @@ def build(
     ablation: Annotated[
         list[str] | None, typer.Option(help="Also build this filter in OUT/NAME, all of one size.")
     ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(help="The trained model's folder or tokenizer.json.", metavar="PATH", parser=shipped_path),
-    ] = None,
+    tokenizer: _Tokenizer = None,
     catalogue: Annotated[Path | None, typer.Option(help="Built index: which ids exist.")] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes. Default: a core each for large exports.")

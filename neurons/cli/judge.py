@@ -117,12 +117,10 @@ def calibrate(
         for one in judged
     )
     write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in lines))
-    if signer is not None:
-        signed = sign_calibration(found, signer.hotkey, signer.sign)
-        write_whole(out / "calibration.json", msgspec.json.encode(signed))
-        typer.echo(f"calibration {signed.sha256} signed by {signer.hotkey}", err=True)
-    else:
-        write_whole(out / "calibration.json", msgspec.json.encode(found))
+    signed = sign_calibration(found, signer.hotkey, signer.sign) if signer else None
+    write_whole(out / "calibration.json", msgspec.json.encode(signed or found))
+    if signed:
+        typer.echo(f"calibration {signed.sha256} signed by {signed.hotkey}", err=True)
     show(found, _calibration_lines(found))
 
 

@@ -110,6 +110,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         stage(text=f"starting: the catalogue{made}")
         await asyncio.to_thread(prepare_catalogue, settings)
         upstreams, judges = chosen_endpoints(settings, policy)
+        spending = policy, upstreams, judges
         if upstreams:
             await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models)
         stage(text="starting: workers and their jails")
@@ -146,7 +147,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", settings.judge_race_tokens),
+            purse=Purse(store, settings.budget, most_of_episode(*spending), episode_costs(*spending), unix_ms),
             variants=suite_variants(suite, lambda: catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,
