@@ -117,10 +117,10 @@ def calibrate(
         for one in judged
     )
     write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in lines))
-    signed = sign_calibration(found, signer.hotkey, signer.sign) if signer else None
-    write_whole(out / "calibration.json", msgspec.json.encode(signed or found))
-    if signed:
-        typer.echo(f"calibration {signed.sha256} signed by {signed.hotkey}", err=True)
+    by_us = sign_calibration(found, signer.hotkey, signer.sign) if signer else None
+    write_whole(out / "calibration.json", msgspec.json.encode(by_us or found))
+    if by_us:
+        typer.echo(f"calibration {by_us.sha256} signed by {by_us.hotkey}", err=True)
     show(found, _calibration_lines(found))
 
 
