@@ -88,11 +88,7 @@ class Metrics:
         self.jail_seconds.observe(cost.jail_ms / 1_000)
         self.tool_seconds.observe(cost.tool_ms / 1_000)
         self.tool_calls.inc(evaluation.body.totals.tool_calls)
-        self.count_verdict(evaluation.verdict)
-
-    def count_verdict(self, verdict: object) -> None:
-        """What judging came to."""
-        self.judge_verdicts.inc(isinstance(verdict, Verdict))
+        self.judge_verdicts.inc(isinstance(evaluation.verdict, Verdict))
 
     def count_usage(self, rows: Iterable[ModelUsage]) -> None:
         """What an attempt asked of endpoints, the judges' among them."""

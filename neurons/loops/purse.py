@@ -42,7 +42,7 @@ class _Cap(NamedTuple):
 
 class _Plan(msgspec.Struct, kw_only=True):
     """A race: pairs left by problem, problems that were begun or stopped, episodes that were paid for, and what an
-    episode cost in races before (0: not known)."""
+    episode cost in races before."""
 
     left: Counter[str]
     begun: set[str]
@@ -64,7 +64,7 @@ class Purse:
     ) -> None:
         """What an episode costs, inference and judging: `most` at its limits, `assumed` before any race."""
         self._store, self._now_ms, self.budget = store, now_ms, budget
-        self._most = (most[0].plus(most[1]).micro_usd or 0, assumed[1].tokens)
+        self._most, self._assumed = (most[0].plus(most[1]).micro_usd or 0, assumed[1].tokens), assumed
         self.refusal: Failure | None = None  # the newest one, until the next race
         self._spent: dict[str, list[int]] = {}  # `Amounts` by race, and by day
         self._running = 0
@@ -83,15 +83,17 @@ class Purse:
         own, rows = self._store.validator, await self._store.usage_totals()
         done = Counter(row.record.context.problem_id for row in evaluations if row.validator == own)
         inference, judging, counted, _ = past_episodes(rows)
-        past = (inference.plus(judging).micro_usd or 0, judging.tokens) if counted >= KNOWN_FROM else (0, 0)
-        self._most = (self._most[0], past[1] // max(1, counted) or self._most[1])
+        if counted < KNOWN_FROM:
+            (inference, judging), counted = self._assumed, 1
+        before = ((inference.plus(judging).micro_usd or 0) // counted, judging.tokens // counted)
+        self._most = (self._most[0], before[1])
         self._plans = {
             race_id: _Plan(
                 left=Counter(item.context.problem_id for item in items) - done,
                 begun=set(done),
                 stopped={each.record.context.problem_id for each in attempts if _is_capped(each, own)},
                 paid=episodes_in(row for row in rows if row.race_id == race_id),
-                before=(past[0] // max(1, counted), self._most[1]),
+                before=before,
             )
         }
         self.refusal = None

@@ -362,7 +362,7 @@ class VerdictLoop:
         if isinstance(reply, Judged):
             self._put_off_ms.pop(record.body_sha256, None)
             verdict = reply.verdict
-            node.metrics.count_verdict(verdict)
+            node.metrics.judge_verdicts.inc(isinstance(verdict, Verdict))
             if isinstance(verdict, Verdict) or verdict.failure.code == JUDGE_UNUSABLE:
                 await self._record(row, verdict)
             return not isinstance(verdict, Verdict)

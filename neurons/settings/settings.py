@@ -57,18 +57,14 @@ WORKERS_MAX = 1_024
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
 
 
-def _endpoints_of(tables: object) -> tuple[Endpoint, ...]:
-    try:
-        return msgspec.convert(tables, tuple[Endpoint, ...])
-    except msgspec.ValidationError as error:
-        raise ValueError(error) from error
+def _table_of(kind: type[Any]) -> PlainValidator:
+    def read(given: object) -> Any:
+        try:
+            return msgspec.json.decode(given, type=kind) if isinstance(given, str) else msgspec.convert(given, kind)
+        except msgspec.MsgspecError as error:
+            raise ValueError(error) from error
 
-
-def _budget_of(table: object) -> Budget:
-    try:
-        return msgspec.json.decode(table, type=Budget) if isinstance(table, str) else msgspec.convert(table, Budget)
-    except msgspec.ValidationError as error:
-        raise ValueError(error) from error
+    return PlainValidator(read)
 
 
 def _checked_dsn(dsn: SecretStr) -> SecretStr:
@@ -137,10 +133,10 @@ class Settings(BaseSettings):
     """model endpoint; empty: the scripted model"""
     openai_api_key: SecretStr = SecretStr("")
     """key of the model endpoint"""
-    upstreams: Annotated[tuple[Endpoint, ...], PlainValidator(_endpoints_of)] = ()
+    upstreams: Annotated[tuple[Endpoint, ...], _table_of(tuple[Endpoint, ...])] = ()
     """several model endpoints instead of openai_base_url, or the judge's: [[upstreams]] tables in the settings file,
     with name, base_url, api_key_env, models, price, role"""
-    budget: Annotated[Budget, PlainValidator(_budget_of)] = Budget()
+    budget: Annotated[Budget, _table_of(Budget)] = Budget()
     """caps on what models cost: the table [budget] in the settings file, with race_usd, day_usd, judge_race_tokens"""
     models: str = ""
     """comma-separated model ids instead of the policy's (another policy hash)"""
