@@ -22,6 +22,7 @@ import zstandard
 
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
+from arena.export.card import render_card
 from arena.export.files import CHECKSUM, MANIFEST, SIGNATURE, describe, read_lines, read_manifest, write_manifest
 from arena.export.model import FORMATS, Filters, Format, Manifest
 from arena.export.verification import verify_export
@@ -195,6 +196,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def card(folder: Path) -> str:
     return (folder / "README.md").read_text("utf-8")
+
+
+def test_the_card_says_under_which_terms_traces_may_be_used(folders: dict[str, Path]) -> None:
+    assert "license: other" in (told := card(folders["log"])) and "states no terms for the use of its traces" in told
+    manifest = read_manifest(folders["log"])
+    told = render_card(manifest, (), dict.fromkeys(manifest.policies, "CC-BY-4.0"))
+    assert "license: cc-by-4.0" in told and "may be used under: CC-BY-4.0." in told
 
 
 def blocks(folder: Path, language: str, page: str = "README.md") -> list[str]:
