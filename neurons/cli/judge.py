@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,7 @@ from neurons.cli.options import WALLET_SPELLINGS, WalletFlags, command, policy_n
 from neurons.cli.presenter import show, show_progress, table_text
 
 if TYPE_CHECKING:
-    from judge.calibration.measurement import Calibration
+    from judge.calibration.measurement import Calibration, JudgedTrace, Spending
 
 
 AT_ONCE = 4  # traces judged at the same time
@@ -75,7 +75,6 @@ def calibrate(
     """
     from judge.calibration.measurement import (
         SignedCalibration,
-        Spending,
         check_calibration,
         judge_traces,
         measure,
@@ -107,10 +106,7 @@ def calibrate(
                 made.append(make_trace(every[place * len(every) // asked], shop))
                 progress("make", len(made), asked)
         judged = judge_traces(made, rubric, judges, at_once=AT_ONCE, progress=progress)
-    rows = ledger.usage()
-    counted = ("requests", "prompt_tokens", "completion_tokens")
-    sums = {name: sum(getattr(one, name) for one in rows) for name in counted}
-    found = measure(judged, rubric, Spending(verdicts=sum(one.quality_e4 is not None for one in judged), **sums))
+    found = measure(judged, rubric, _spent(judged, ledger))
     out.mkdir(parents=True, exist_ok=True)
     lines = (
         {"recipe": one.trace.recipe, "split": one.trace.split, "true_e4": one.trace.quality_e4, "verdict": one.verdict}
@@ -122,6 +118,14 @@ def calibrate(
     if by_us:
         typer.echo(f"calibration {by_us.sha256} signed by {by_us.hotkey}", err=True)
     show(found, _calibration_lines(found))
+
+
+def _spent(judged: Sequence[JudgedTrace], ledger: Ledger) -> Spending:
+    from judge.calibration.measurement import Spending
+
+    names, rows = ("requests", "prompt_tokens", "completion_tokens"), ledger.usage()
+    sums = {name: sum(getattr(one, name) for one in rows) for name in names}
+    return Spending(verdicts=sum(one.quality_e4 is not None for one in judged), **sums)
 
 
 def _judges(rubric: Rubric, base_url: str, ledger: Ledger) -> tuple[Judge, ...]:

@@ -110,7 +110,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         stage(text=f"starting: the catalogue{made}")
         await asyncio.to_thread(prepare_catalogue, settings)
         upstreams, judges = chosen_endpoints(settings, policy)
-        spending = policy, upstreams, judges
+        most = most_of_episode(policy, upstreams, judges)
         if upstreams:
             await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models)
         stage(text="starting: workers and their jails")
@@ -147,8 +147,8 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            purse=Purse(store, settings.budget, most_of_episode(*spending), episode_costs(*spending), unix_ms),
-            variants=suite_variants(suite, lambda: catalogue_products(settings)),
+            purse=Purse(store, settings.budget, most, episode_costs(policy, upstreams, judges), unix_ms),
+            variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,
             local_chain=local_chain,
