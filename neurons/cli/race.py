@@ -178,7 +178,8 @@ def forecast(
     arena race forecast --config arena.toml --agents 20 --problems 90
 
     Tokens of an episode are the mean of the last races in the ledger; before any they are assumed. Prices are those of
-    the tables `upstreams` now, caps those of the table `budget`. At most is what it costs if every episode meets its policy's limits.
+    the tables `upstreams` now, caps those of the table `budget`. At most is what it costs if every episode meets
+    its policy's limits.
     """
     from neurons.health.status import dollars
     from neurons.settings.endpoints import episode_costs, most_of_episode, prices_of
