@@ -169,9 +169,9 @@ def read_rows(path: Path, group: int | None = None) -> Iterator[ViewRow]:
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups) if group is None else (group,):
             table = file.read_row_group(number, columns=names, use_threads=False)
-            columns = {name: [one for chunk in table.column(name).chunks for one in values_of(chunk)] for name in names}
-            for place in range(table.num_rows):
-                yield _row({name: values[place] for name, values in columns.items()})
+            columns = [[one for chunk in table.column(name).chunks for one in values_of(chunk)] for name in names]
+            for row in zip(*columns, strict=True):
+                yield _row(dict(zip(names, row, strict=True)))
 
 
 def values_of(column: Any) -> list[Any]:

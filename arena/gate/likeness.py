@@ -187,10 +187,13 @@ def _renamed_sha256(tree: Tree, statement: ast.stmt) -> str:
         if node in idle:
             continue
         parts.append(type(node).__name__)
-        for field, value in ast.iter_fields(node):
+        for field in node._fields:
+            value = getattr(node, field)
+            if isinstance(value, (ast.AST, list)) or field in ("kind", "type_comment"):
+                continue
             if field in ("id", "arg", "name") and isinstance(value, str) and value not in _BUILTINS:
                 parts.append(str(numbers.setdefault(value, len(numbers))))
-            elif not isinstance(value, ast.AST | list) and field not in ("kind", "type_comment"):
+            else:
                 parts.append(" ".join(value.lower().split()) if isinstance(value, str) else repr(value))
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 

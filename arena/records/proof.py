@@ -86,8 +86,8 @@ async def prove(
     if older_note:
         first = read_checkpoint(older_note, verify_signature)
         if first.validator != validator or not 0 < first.size < point.size:
-            about = f"a checkpoint of {first.size} records of {first.validator}"
-            raise ArenaError("V2053", f"{about} is not an older one of {validator}'s {point.size}")
+            given = f"the checkpoint of {first.size} records of {first.validator}"
+            raise ArenaError("V2053", f"{given} is not older than that of {point.size} records of {validator}")
         steps = await tiles.consistency(validator, first.size, point.size)
         older = OlderCheckpoint(checkpoint=older_note, consistency=_hex(steps))
     proof = Proof(**envelope_of(record), checkpoint=note, inclusion=_hex(inclusion), older=older)

@@ -202,7 +202,10 @@ def _shared_out(results: Sequence[str], calls: int) -> list[tuple[str, str]]:
 def _paired(messages: list[Message]) -> list[Message]:
     """Calls and results under one id each, where as many results as calls leave no doubt which belong together. A call
     that still has none gets `call_<n>`, counted over the conversation."""
-    taken = {call.id for message in messages for call in message.calls if call.id}
+    ids = [call.id for message in messages for call in message.calls]
+    if all(ids) and all(message.call_id for message in messages if message.role == "tool"):
+        return messages
+    taken = {*ids} - {""}
     paired = list(messages)
     for first, message in enumerate(messages, 1):
         if not message.calls:
