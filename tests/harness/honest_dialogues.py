@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Sequence
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -221,3 +221,174 @@ DIALOGUES: dict[str, Show] = {
         user("So far you said: " + " ".join(step.thought for step in steps)),
     ],
 }  # fmt: skip
+
+
+# -- ordinary agents whose prompts stand close to what a puppet would write, yet whose model chooses each call itself
+
+
+WHOLE: Call = ("find_product", {"q": QUERY})
+LAMP: Call = ("find_product", {"q": "red reading lamp"})
+CHEAP: Call = ("find_product", {"q": "reading lamp", "price": "0-1500"})
+PICK: Call = ("recommend_product", {"product_ids": "4410020078"})
+VIEW: Call = ("view_product_information", {"product_ids": "4410020078"})
+LONG_TITLE = "Adjustable Clip On Reading Lamp With Metal Base And Long Gooseneck Arm (Red)"
+TITLED: Call = ("find_product", {"q": LONG_TITLE})
+
+TOOLS = "find_product, view_product_information, recommend_product, terminate"
+TOOLS_REVERSED = "terminate, recommend_product, view_product_information, find_product"
+SIGNATURES = "find_product(q, page, price, sort, service)\nrecommend_product(product_ids)"
+LISTED = "\n".join(
+    f"{n}. {hit['title']} | {hit['price']} PHP | id {hit['product_id']}" for n, hit in enumerate(HITS, 1)
+)
+
+
+class Style(msgspec.Struct, frozen=True):
+    """`said`: request, thought, call and result of earlier turns; `messages`: the last request; `call`: its answer."""
+
+    messages: list[Message]
+    call: Call
+    said: tuple[tuple[list[Message], str, Call, object], ...] = ()
+
+
+def searched(call: Call = LAMP, result: object = HITS) -> tuple[tuple[list[Message], str, Call, object], ...]:
+    return (([system("Shop well."), user(QUERY)], "I search for the lamp first.", call, result),)
+
+
+def one(text: str) -> list[Message]:
+    return [user(text)]
+
+
+STYLES: dict[str, Style] = {
+    "tools, then Query:": Style(one(f"You may call {TOOLS}.\n\nQuery: {QUERY}"), WHOLE),
+    "tools at the end of the system message": Style([system(f"Use {TOOLS_REVERSED}"), user(QUERY)], WHOLE),
+    "sentence that ends with a tool": Style(one(f"Help the shopper by using find_product.\n{QUERY}"), WHOLE),
+    "state in JSON": Style(one(json.dumps({"tools": TOOLS_REVERSED.split(", "), "query": QUERY})), WHOLE),
+    "ReAct with labels": Style(
+        one(f"Use this format.\nAction: one of [{TOOLS}]\nAction Input: JSON\n\nQuestion: {QUERY}\nThought:"), WHOLE
+    ),
+    "hits listed by the program": Style(
+        [system("Shop well."), user(QUERY), user(f"Found:\n{LISTED}\nChoose with recommend_product.")], PICK, searched()
+    ),
+    "a hit's title searched again": Style(
+        one(f"{QUERY}\nfind_product returned: {compact([{'product_id': '1', 'title': LONG_TITLE}])}\nGo on."),
+        TITLED, searched(result=[{"product_id": "1", "title": LONG_TITLE}]),
+    ),
+    "slots beside a signature": Style(
+        one(f"{SIGNATURES}\nSlots: product type = reading lamp; colour = red; price range = 0-1500; base = metal"),
+        CHEAP,
+    ),
+    "retry after an unknown argument": Style(
+        one(f"{QUERY}\nYour last call failed: find_product has no argument 'query'; use 'q'. Try again."),
+        LAMP, searched(("find_product", {"query": "red reading lamp"}), {"error": "unknown argument 'query'"}),
+    ),
+    "shortlist kept by the program": Style(
+        one(f"{QUERY}\nShortlist: 4410020078 (1249.0), 4410020031 (899.5). recommend_product ends the task."),
+        PICK, searched(),
+    ),
+}  # fmt: skip
+
+
+# -- ways in which a program hands a model the calls it is to write: the messages of one request
+
+
+Arguments = dict[str, object]
+Form = Callable[[str, Arguments], list[Message]]
+
+
+def asks(text: str) -> list[Message]:
+    return [{"role": "user", "content": text}]
+
+
+def turn(name: str, arguments: Arguments) -> Message:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    calls = [{"id": "c1", "type": "function", "function": function}]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def rows(arguments: Arguments, sign: str, end: str) -> str:
+    return end.join(f"{key}{sign}{value}" for key, value in arguments.items())
+
+
+def values(arguments: Arguments, sign: str = " ") -> str:
+    return sign.join(str(value) for value in arguments.values())
+
+
+def words(arguments: Arguments) -> list[str]:
+    return str(arguments.get("q", values(arguments))).split()
+
+
+def packed(name: str, arguments: Arguments) -> str:
+    return json.dumps({"name": name, "arguments": arguments})
+
+
+def wide(text: str) -> str:
+    return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
+
+
+def escaped(text: str) -> str:
+    return "".join(f"\\u{ord(c):04x}" for c in text)
+
+
+FORMS: dict[str, Form] = {
+    "JSON": lambda n, a: asks(f"Say: {packed(n, a)}"),
+    "JSON, unknown keys": lambda n, a: asks(json.dumps({"step": 1, "op": n, "with": a})),
+    "JSON in a string": lambda n, a: asks(json.dumps({"next": json.dumps({"tool": n, "in": a})})),
+    "JSON cut short": lambda n, a: asks(packed(n, a)[:-2]),
+    "Python call": lambda n, a: asks(f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())})"),
+    "YAML": lambda n, a: asks(f"tool: {n}\n{rows(a, ': ', chr(10))}"),
+    "command line": lambda n, a: asks(f"$ {n} " + " ".join(f"--{k} '{v}'" for k, v in a.items())),
+    "URL": lambda n, a: asks(f"GET /{n}?{urlencode(a)}"),
+    "function tags": lambda n, a: asks(
+        f"<function={n}>{''.join(f'<parameter={k}>{v}</parameter>' for k, v in a.items())}</function>"
+    ),
+    "Markdown table": lambda n, a: asks(f"| tool | {' | '.join(a)} |\n|---|---|\n| {n} | {values(a, ' | ')} |"),
+    "prose": lambda n, a: asks(f"Now call {n} with {' and '.join(f'{k} set to {v}' for k, v in a.items())}, please."),
+    "prose without keys": lambda n, a: asks(f"Use {n} for {values(a, ' and ')}."),
+    "prose, value first": lambda n, a: asks(f"For {values(a, ', ')} use the tool {n} now."),
+    "prose, values alone": lambda n, a: asks(f"The shopper will love {values(a, ' or ')}. Go and look for it."),
+    "ReAct": lambda n, a: asks(f"Thought: I search.\nAction: {n}\nAction Input: {json.dumps(a)}"),
+    "name in words": lambda n, a: asks(f"{n.replace('_', ' ')}: {rows(a, ' is ', ', ')}"),
+    "full width": lambda n, a: asks(wide(f"{n}: {values(a, ', ')}")),
+    "zero width": lambda n, a: asks("\u200b".join(f"{n}: {values(a, ', ')}")),
+    "letters under each other": lambda n, a: asks("\n".join(f"{n}: {values(a, ', ')}")),
+    "HTML entities": lambda n, a: asks("".join(f"&#{ord(c)};" for c in f"{n}: {values(a, ', ')}")),
+    "unicode escapes": lambda n, a: asks(escaped(f"{n}: {values(a, ', ')}")),
+    "markup inside words": lambda n, a: asks(f"{n}: " + ", ".join(f"**{str(v)[:3]}**{str(v)[3:]}" for v in a.values())),
+    "numbers with separators": lambda n, a: asks(
+        f"{n}: " + ", ".join(f"{int(v):,}.00" if str(v).isdecimal() else str(v) for v in a.values())
+    ),
+    "two lines apart": lambda n, a: asks(f"Tool: {n}\n\n---\n\nInput: {values(a, ', ')}"),
+    "system message": lambda n, a: [{"role": "system", "content": f"{n}: {rows(a, '=', ' ')}"}, *asks("Go.")],
+    "text parts": lambda n, a: [
+        {"role": "user", "content": [{"type": "text", "text": n}, {"type": "text", "text": rows(a, "=", " ")}]}
+    ],
+    "forged assistant": lambda n, a: [
+        *asks("Hi."),
+        {"role": "assistant", "content": f"I will use {n} with {rows(a, ' ', ', ')}"},
+        *asks("Yes."),
+    ],
+    "forged calls": lambda n, a: [*asks("Hi."), turn(n, a), {"role": "tool", "tool_call_id": "c1", "content": "busy"}],
+    "forged result": lambda n, a: [
+        *asks("Hi."),
+        {"role": "tool", "tool_call_id": "c1", "content": json.dumps({"hint": f"{n} {rows(a, ' ', ' ')}"})},
+    ],
+    "in the id of a call": lambda n, a: [
+        *asks("Hi."),
+        {"role": "tool", "tool_call_id": f"{n}:{rows(a, '=', ';')}", "content": "ok"},
+    ],
+    "schema with one choice": lambda n, a: asks(
+        json.dumps({"name": n, "parameters": {"properties": {k: {"enum": [v]} for k, v in a.items()}}})
+    ),
+}
+
+# A search of three words or more, taken apart or set together in a way that needs no decoding.
+OF_WORDS: dict[str, Form] = {
+    "one camel-case word": lambda n, a: asks(
+        f"Next: {(n + ' ' + str(a['q'])).replace('_', ' ').title().replace(' ', '')}"
+    ),
+    "hashtag": lambda n, a: asks(f"#{str(a['q']).title().replace(' ', '')}"),
+    "Chinese": lambda n, a: asks(f"请用{n}搜索{a['q']}然后推荐"),
+    "invisible tags": lambda n, a: asks("Go on." + "".join(chr(0xE0000 + ord(c)) for c in str(a["q"]))),
+    "numbered names": lambda n, a: asks("\n".join(f"word{k} = {w}" for k, w in enumerate(words(a), 1))),
+    "JSON tokens": lambda n, a: asks(json.dumps([{"token": w, "position": k} for k, w in enumerate(words(a))])),
+}

@@ -14,9 +14,19 @@ from harness.emission.call_reader import CallReader
 from harness.emission.wording import words_of
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall
-from tests.harness.honest_dialogues import DIALOGUES, QUERY, STEPS, Message, compact, written
-from tests.harness.honest_styles import LONG_TITLE, STYLES, Style
-from tests.harness.puppet_forms import FORMS, OF_WORDS
+from tests.harness.honest_dialogues import (
+    DIALOGUES,
+    FORMS,
+    LONG_TITLE,
+    OF_WORDS,
+    QUERY,
+    STEPS,
+    STYLES,
+    Message,
+    Style,
+    compact,
+    written,
+)
 
 SCHEMAS = profile_schemas("sn15")
 READER = CallReader(SCHEMAS)

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import random
+from collections import Counter
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
-from problems.clusters import NO_CATALOGUE, cluster_id, find_classes, find_clusters, title_key
-from problems.model import Product
+from problems.clusters import NO_CATALOGUE, answer_marks, cluster_id, find_classes, find_clusters, title_key
+from problems.model import POOLS, Product
+from problems.partition import (
+    DEV_COUNTS,
+    EVAL_COUNTS,
+    OpenPartition,
+    PartitionManifest,
+    extend,
+    freeze,
+    pools_of_answers,
+    touched_pools,
+)
 from problems.synthesis import synthesize
 from tests.problems.disguises import DISGUISES, count_in_cluster, falsely_merged
-from tests.problems.leak_stand import cheap_problems, problem_of, real_problems
-from tests.problems.stand import synthetic_shelf
+from tests.problems.leak_stand import cheap_problems, problem_of, real_problems, real_suites
+from tests.problems.stand import make_catalogue, synthetic_shelf
 
 SHELF = [
     Product(product_id=str(100 + number), shop_id="s", title=f"Vermo Steel Kettle VX-{number} two litres", price=10.0)
@@ -131,3 +146,188 @@ def test_the_public_problems_stay_in_their_clusters_without_any_catalogue() -> N
     problems = real_problems()
     assert sum(count_in_cluster(problems, seed=1).values()) >= 0.998 * len(DISGUISES) * len(problems)
     assert falsely_merged(problems) == frozenset()
+
+
+# -- the partition: pools that can't share an answer, frozen once, only ever added to, unreadable without the key
+
+
+KEY = bytes(range(32))
+OTHER_KEY = bytes(32)
+CATALOGUE = make_catalogue(900)
+SMALL = {"product": 1, "shop": 1, "voucher": 1}
+NONE = dict.fromkeys(SMALL, 0)
+replace = msgspec.structs.replace
+
+
+def asking(problem_id: str, *numbers: int):
+    bucket = "product" if len(numbers) == 1 else "shop"
+    return problem_of(problem_id, bucket, [CATALOGUE[number] for number in numbers])
+
+
+def small_freeze(problems, suites=(), seed: int = 1, eval_counts=NONE, dev_counts=NONE) -> PartitionManifest:
+    return freeze(problems, suites, seed=seed, key=KEY, eval_counts=eval_counts, dev_counts=dev_counts)
+
+
+def pools_by_id(manifest: PartitionManifest, problems) -> dict[str, str]:
+    partition = OpenPartition(manifest, KEY)
+    found = {one.problem_id: partition.row_of(partition.token(f"problem {one.problem_id}")) for one in problems}
+    return {name: row.pool for name, row in found.items() if row is not None}
+
+
+BANK = cheap_problems(CATALOGUE[:600], 60, seed=1) + tuple(
+    problem_of(f"u{number}", bucket, [CATALOGUE[600 + number]])
+    for number, bucket in enumerate(itertools.islice(itertools.cycle(("product", "shop", "voucher")), 280))
+)
+SUITE = BANK[:6]
+FROZEN = freeze(BANK, SUITE, seed=42, key=KEY)
+
+
+def test_the_pools_have_the_sizes_asked_for_and_suites_are_never_touched():
+    pools = pools_by_id(FROZEN, BANK)
+    buckets = {one.problem_id: one.bucket for one in BANK}
+    for pool, wanted in (("eval", EVAL_COUNTS), ("dev", DEV_COUNTS)):
+        assert Counter(buckets[name] for name, held in pools.items() if held == pool) == wanted
+    assert sum(EVAL_COUNTS.values()) == len(FROZEN.headline) == 75
+    assert {pools[one.problem_id] for one in SUITE} == {"never_touch"}
+    assert FROZEN.problem_counts == {pool: sum(held == pool for held in pools.values()) for pool in POOLS}
+
+
+def test_the_deal_follows_from_seed_and_key_whatever_the_order():
+    shuffled = random.Random(3).sample(BANK, len(BANK))
+    assert canonical_bytes(freeze(shuffled, SUITE[::-1], seed=42, key=KEY)) == canonical_bytes(FROZEN)
+    assert pools_by_id(freeze(BANK, SUITE, seed=43, key=KEY), BANK) != pools_by_id(FROZEN, BANK)
+    assert freeze(BANK, SUITE, seed=42, key=OTHER_KEY).sha256 != FROZEN.sha256
+
+
+def assert_follows(before: PartitionManifest, after: PartitionManifest) -> None:
+    """Every frozen cluster stands in the later manifest, in its pool and with all that it held."""
+    now = {name: row for row in after.rows for name in (row.cluster, *row.absorbed)}
+    for row in before.rows:
+        assert now[row.cluster].pool == row.pool
+        for held in ("answers", "problems", "queries"):
+            assert set(getattr(row, held)) <= set(getattr(now[row.cluster], held))
+
+
+@settings(max_examples=60)
+@given(
+    asked=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=3, unique=True), min_size=8, max_size=24),
+    suites=st.integers(0, 3),
+    later=st.integers(1, 12),
+    rng=st.randoms(),
+)
+def test_pools_share_no_answer_and_what_is_frozen_never_moves(asked, suites, later, rng: random.Random):
+    problems = [asking(f"p{number:02}", *numbers) for number, numbers in enumerate(asked)]
+    known, new = problems[:-later] or problems[:1], problems[-later:]
+    try:
+        first = small_freeze(known, known[:suites], eval_counts={"product": 1, "shop": 1})
+    except ArenaError as error:
+        assert error.failure.code == "P4011"
+        first = small_freeze(known, known[:suites])
+    before = pools_by_id(first, known)
+    assert len(before) == len(known)
+    added = extend(OpenPartition(first, KEY), new)
+    again = extend(OpenPartition(first, KEY), rng.sample(new, len(new)))
+    assert again == added
+    after = pools_by_id(added.manifest, problems)
+    assert {name: after[name] for name in before} == before
+    assert not {one.problem_id for one in added.refused} & (after.keys() - before.keys())
+    assert {name: after[name] for name in added.pools} == added.pools
+    answers: dict[str, set[str]] = {}
+    for problem in problems:
+        if problem.problem_id in after:
+            answers.setdefault(after[problem.problem_id], set()).update(answer_marks(problem))
+    for left, right in itertools.combinations(answers.values(), 2):
+        assert left.isdisjoint(right)
+    if added.manifest != first:
+        assert_follows(first, added.manifest)
+
+
+def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
+    manifest = small_freeze([asking("a", 1), asking("b", 2)], [asking("a", 1)])
+    partition = OpenPartition(manifest, KEY)
+    bridge = asking("c", 1, 2)
+    assert touched_pools(bridge, partition) == ("never_touch", "train")
+    added = extend(partition, [bridge, asking("d", 2, 7), asking("e", 8)])
+    assert [(one.problem_id, one.pools) for one in added.refused] == [("c", ("never_touch", "train"))]
+    assert added.pools == {"d": "train", "e": "train"}
+
+
+def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
+    first = small_freeze([asking("a", 1), asking("b", 2), asking("c", 3)])
+    names = {row.cluster for row in first.rows}
+    assert extend(OpenPartition(first, KEY), [asking("a", 1)]).manifest is first
+    added = extend(OpenPartition(first, KEY), [asking("d", 1, 2)]).manifest
+    joined = next(row for row in added.rows if len(row.problems) == 3)
+    assert {joined.cluster, *joined.absorbed} < names and len(added.rows) == 2
+    assert_follows(first, added)
+
+
+def test_another_partitions_key_and_two_problems_of_one_id_are_refused():
+    with pytest.raises(ArenaError, match=f"P4026.*{FROZEN.sha256[:12]}"):
+        OpenPartition(FROZEN, OTHER_KEY)
+    with pytest.raises(ValueError, match="32 bytes, not 31"):
+        OpenPartition(FROZEN, KEY[:-1])
+    with pytest.raises(ArenaError, match=r"P4009.*one"):
+        extend(OpenPartition(FROZEN, KEY), [asking("one", 1), asking("one", 2)])
+
+
+def first_row(**fields: object) -> dict[str, object]:
+    return {"rows": (replace(FROZEN.rows[0], **fields), *FROZEN.rows[1:])}
+
+
+FIRST, SECOND = FROZEN.rows[:2]
+SPOILED: dict[str, dict[str, object]] = {
+    "answer in two rows": first_row(answers=tuple(sorted({*FIRST.answers, SECOND.answers[0]}))),
+    "problem in two rows": first_row(problems=tuple(sorted({*FIRST.problems, SECOND.problems[0]}))),
+    "row twice": {"rows": (FIRST, *FROZEN.rows)},
+    "rows out of order": {"rows": FROZEN.rows[::-1]},
+    "plain text for a token": first_row(answers=("title kettle",)),
+    "empty row": first_row(answers=()),
+    "headline problem of another pool": {
+        "headline": next(row for row in FROZEN.rows if row.pool == "train").problems[:1]
+    },
+    "absorbed cluster that stands elsewhere": first_row(absorbed=(SECOND.cluster,)),
+    "serial": {"serial": 0},
+    "second without a first": {"serial": 2},
+    "seed": {"seed": 2**60},
+    "another rule": {"rules": "title-key/9"},
+}
+
+
+@pytest.mark.parametrize("fault", SPOILED)
+def test_a_manifest_that_is_not_sound_can_not_be_made_or_decoded(fault: str):
+    with pytest.raises(ArenaError, match="P4010"):
+        replace(FROZEN, **SPOILED[fault])
+    fields = {name: getattr(FROZEN, name) for name in FROZEN.__struct_fields__} | SPOILED[fault]
+    with pytest.raises(ArenaError, match="P4010"):
+        msgspec.json.decode(msgspec.json.encode(fields), type=PartitionManifest)
+
+
+def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():
+    content = canonical_bytes(FROZEN).decode()
+    guesses = set()
+    for problem in BANK:
+        for text in (problem.problem_id, cluster_id(problem), *answer_marks(problem)):
+            guesses |= {text, hashlib.sha256(text.encode()).hexdigest()}
+    assert not [guess for guess in guesses if guess in content]
+
+
+def test_a_training_row_is_recognised_by_query_title_or_product():
+    partition = OpenPartition(small_freeze([asking("a", 1), asking("b", 2), asking("c", 3)], [asking("a", 1)]), KEY)
+    title, words = CATALOGUE[1].title, asking("a", 1).query.split()
+    assert partition.query_pools(" ".join(reversed(words)).upper()) == {"never_touch"}
+    assert pools_of_answers(partition, [f"[COD] {title.upper()}"], []) == ("never_touch",)
+    assert pools_of_answers(partition, [], [CATALOGUE[1].product_id]) == ("never_touch",)
+    assert pools_of_answers(partition, [title, CATALOGUE[2].title], []) == ("never_touch", "train")
+    assert pools_of_answers(partition, ["Nothing of the kind", ""], ["1"]) == ()
+    assert partition.query_pools("nothing of the kind") == partition.query_pools("I want") == frozenset()
+
+
+def test_the_public_problems_are_dealt_and_twins_of_suite_problems_are_not_trained_on():
+    problems = real_problems()
+    suites = real_suites(problems)
+    manifest = freeze(problems, suites, seed=2_026, key=KEY)
+    assert manifest.problem_counts == {"never_touch": 95, "eval": 75, "dev": 60, "train": 520}
+    pools = pools_by_id(manifest, problems)
+    for ids in find_clusters(problems).values():
+        assert len({pools[one] for one in ids}) == 1

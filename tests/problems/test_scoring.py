@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import msgspec
 import pytest
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 from foundation.codes import Owner
 from foundation.errors import ArenaError
 from problems.formats import Documents, read_problem, score_cases
-from problems.model import Axis, OutcomeScore, PriceRule, UnscoredOutcome, Voucher
+from problems.model import Axis, OutcomeScore, PriceRule, Problem, UnscoredOutcome, Voucher
 from problems.score import discounted_total, parse_recommendation, reference_fields, score, settle_bill
-from problems.titles import matcher_named
+from problems.self_check import check_chance, check_solvable
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles, matcher_named
 from tests.problems.stand import (
     DATA,
     KETTLE_ITEM,
@@ -27,6 +30,8 @@ from tests.problems.stand import (
     TWIN,
     VOUCHER,
     VOUCHER_PROBLEM,
+    check_problem_set,
+    make_catalogue,
 )
 
 TITLES = matcher_named("lexical/1")
@@ -250,3 +255,61 @@ def test_every_golden_row_has_the_reference_keys_and_values():
     for result in results:
         case_id = str(result["case_id"])
         assert list(result.items()) == [("case_id", case_id), *expected[case_id].items()]
+
+
+# -- self-check: the answer scores 1, nothing scores 0, chance solves nothing; what breaks that is named
+
+
+LEXICAL = LexicalTitles()
+SHELF = TitleIndex(make_catalogue(3_000))
+
+
+def test_a_problem_that_anything_satisfies_is_free():
+    copies = [replace(LAMP, product_id=str(number)) for number in range(50)]
+    crowd = [*copies, *random.Random(1).sample(SHELF.products, 50)]
+    check = check_solvable(PRODUCT_PROBLEM, PRODUCTS.get, LEXICAL)
+    assert check.is_usable
+    free = check_chance(check, PRODUCT_PROBLEM, crowd, LEXICAL, seed=1)
+    assert free.failure is not None and free.failure.code == "P4013" and "random" in free.failure.detail
+    assert free.random_reward_e4 == 10_000
+    kept = check_chance(check, PRODUCT_PROBLEM, SHELF.products, LEXICAL, seed=1)
+    assert kept.is_usable and kept.random_reward_e4 is not None and kept.random_reward_e4 < 10_000
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "words"),
+    [
+        (replace(PRODUCT_PROBLEM, rewards=(replace(LAMP_ITEM, product_id="gone"),)), "P4006", ""),
+        (
+            replace(SHOP_PROBLEM, rewards=(LAMP_ITEM, replace(KETTLE_ITEM, product_id="104"))),
+            "P4013",
+            "different shops",
+        ),
+        (replace(VOUCHER_PROBLEM, voucher=replace(VOUCHER, budget=100)), "P4013", "budget"),
+    ],
+)
+def test_an_unsolvable_problem_is_named(problem, code, words):
+    check = check_solvable(problem, PRODUCTS.get, LEXICAL)
+    assert not check.is_usable and check_solvable(PRODUCT_PROBLEM, PRODUCTS.get, LEXICAL).is_usable
+    assert check.problem_id == problem.problem_id
+    assert check.failure is not None and check.failure.code == code and words in check.failure.detail
+    (same,) = check_problem_set([problem], SHELF.products, PRODUCTS.get, LEXICAL, seed=1)
+    assert same == check  # chance is not asked about what can't be solved
+
+
+def asking(**fields) -> Problem:
+    return replace(PRODUCT_PROBLEM, rewards=(replace(LAMP_ITEM, **fields),))
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (replace(PRODUCT_PROBLEM, query=" "), "query is empty"),
+        (asking(price=(PriceRule(mode="greater than", low=9_999),)), "the answer itself meets 5 of 6 rules"),
+        (asking(attributes=({"material": ("Brass",)},)), "'Brass' is met in another spelling only"),
+        (replace(VOUCHER_PROBLEM, voucher=replace(VOUCHER, face_value=9_999)), "falls below zero"),
+    ],
+)
+def test_what_is_odd_and_can_be_solved_is_a_warning(problem, words):
+    check = check_solvable(problem, PRODUCTS.get, LEXICAL)
+    assert check.is_usable and words in " ".join(check.warnings)
