@@ -20,6 +20,7 @@ from arena.door.client import DoorClient, find_doors
 from arena.door.service import DoorState, PauseState
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.port import (
+    QUESTIONS,
     HttpPeers,
     NoteQuestion,
     Peer,
@@ -76,6 +77,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_every_route_refuses_who_does_not_sign_or_has_no_permit(
     served: Served, target: str, tmp_path: Path
 ) -> None:
+    assert {route.partition("?")[0].rpartition("/")[2] for route in ROUTES} == QUESTIONS.keys()
     stranger = Node(tmp_path / "stranger", set())
     assert await served.get(target, {}) == (401, "V2110")
     assert await served.get(target, served.headers(target, stranger)) == (403, "V2111")

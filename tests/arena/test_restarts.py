@@ -259,18 +259,14 @@ def test_no_gambler_expects_more_than_an_agent_that_provokes_nothing(how: str, r
             assert expected <= HONEST, (patience, is_early)
 
 
-def test_without_the_journal_the_same_gamblers_gain_so_the_bound_above_can_fail() -> None:
+def test_without_the_journal_the_same_gamblers_gain_and_one_that_stops_provoking_has_the_honest_score() -> None:
     refuses, code = HOWS["moderation"]
     gained = expected_score(
         gambler("moderation", "repeated", 2, is_early=False), Terms(refuses=refuses, code=code, is_kept=False)
     )
     assert gained == 1 - (1 - HONEST) ** 3 > HONEST
-
-
-def test_a_gambler_that_repeats_itself_and_stops_provoking_has_the_honest_score_and_no_more() -> None:
-    refuses, code = HOWS["moderation"]
-    expected = expected_score(gambler("moderation", "repeated", 1, is_early=False), Terms(refuses=refuses, code=code))
-    assert expected == HONEST
+    stops = gambler("moderation", "repeated", 1, is_early=False)
+    assert expected_score(stops, Terms(refuses=refuses, code=code)) == HONEST
 
 
 @pytest.mark.parametrize("agent", [honest, restless])

@@ -1,5 +1,5 @@
 """Crawlers that know what is sealed look for it in every answer of every route, before and after the embargo: of the
-public reads and pages, of the door and of the SN15 routes as a registered miner, and of the exchange."""
+public reads and pages, of the door and of the SN15 routes as a registered miner. The exchange: `test_exchange_http`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import html
 import itertools
 import json
 import re
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import httpx2
@@ -19,17 +17,13 @@ import pytest
 
 from arena.bank.batch import AcceptedProduct, Explained
 from arena.chain.keys import keypair_signer
-from arena.exchange.port import QUESTIONS
 from arena.records.model import EvaluationRecord
 from arena.sn15.picture import uuid_of, version_uuid
-from arena.submissions.submission import make_submission
 from problems.model import POOLS
 from problems.score import Constraint
 from tests.arena.door_stand import WIDE_RULES, LegacyAuth, Miner, SigningAuth, Stand, open_to_commitments
 from tests.arena.door_stand import serving as serving_door
-from tests.arena.exchange_stand import HttpNet, Node
-from tests.arena.operator_stand import make_folder, publish_folder
-from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, RUNNING, Secrets, fill, source_of
+from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, Secrets, fill
 from tests.arena.sealed_stand import SECRETS as OF_THE_RECORDS
 from tests.arena.tail_stand import Author, serving
 from tests.keys import generate_signer
@@ -298,50 +292,3 @@ def blind(text: str, author: Author) -> str:
         text = text.replace(uuid_of("run", hotkey, race, agent), f"RUN-{number}")
     text = re.sub(r"http://127\.0\.0\.1:\d+", "SERVER", text.replace(f"{hotkey[:6]}…{hotkey[-4:]}", "VALIDATOR"))
     return re.sub(r'("body_sha256":)"[0-9a-f]{64}"', r"\1", text.replace(hotkey, "VALIDATOR"))
-
-
-async def test_the_exchange_tells_nobody_without_a_permit_and_no_peer_too_early(sealed, tmp_path: Path) -> None:
-    uri, author, _ = sealed
-    _, store = await Stand(tmp_path, author.dsn, uri).open_door()
-    permits: set[str] = set()
-    node, peer, stranger = Node(tmp_path, permits, store, author.signer), Node(tmp_path, permits), Node(tmp_path, set())
-    node.races = set(RACES)
-    made = make_submission(generate_signer(), "loser", source_of("LOSER"), time.time_ns() // 1_000_000)
-    await node.hold_source(made)
-    assert await node.note(RUNNING)
-    make_folder(tmp_path / "files")
-    released = publish_folder(node.releases, tmp_path / "files").release.files
-    net = HttpNet()
-    base = (await net.join(node)).endpoint
-    asked = {
-        "validator": [node.hotkey, peer.hotkey],
-        "hotkey": [made.hotkey],
-        "sha256": ["ab" * 32, made.commitment_sha256, *(file.sha256 for file in released)],
-        "known": [""],
-        "start": ["0"],
-        "race": [*RACES, ""],
-        "to": ["1", "9", "1000"],
-        "after": ["0"],
-    }
-    by_others: list[tuple[str, httpx2.Response]] = []
-    by_peer: list[tuple[str, httpx2.Response]] = []
-    async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
-        for kind, question in QUESTIONS.items():
-            names = question.__struct_fields__
-            for values in itertools.product(*(asked[name] for name in names)):
-                target = str(httpx2.URL(f"/v1/exchange/{kind}", params=dict(zip(names, values, strict=True))))
-                signed = [stranger.auth.sign("GET", target, node.hotkey), peer.auth.sign("GET", target, peer.hotkey)]
-                by_others += [(target, await http.get(target, headers=headers)) for headers in ({}, *signed)]
-                signed = peer.auth.sign("GET", target, node.hotkey)
-                by_peer.append((target, await http.get(target, headers=signed)))
-    await net.close()
-    await store.close()
-    kept = (*SECRETS.never, *SECRETS.after, *SECRETS.named)
-    assert len(by_others) > 100 and {answer.status_code for _, answer in by_others} == {401, 403}
-    assert not any(holders(by_others, secret) for secret in kept)
-    relayed = {target for target, answer in by_peer if b"SOURCE-OF-THE-LOSER" in answer.content}
-    read = {target for target, answer in by_peer if "/v1/exchange/file" in target and answer.status_code == 200}
-    assert len(read) == len({file.sha256 for file in released})
-    assert relayed and all("/v1/exchange/submission" in target for target in relayed)  # permit holders run the agents
-    early = [(target, answer) for target, answer in by_peer if "/v1/exchange/submission" not in target]
-    assert not any(holders(early, secret) for secret in kept)
