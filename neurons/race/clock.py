@@ -39,13 +39,12 @@ from arena.race.evidence import evidence_before
 from arena.race.machine import Event, RaceObservation, RaceOpened, RaceSettled, RaceState, apply, force_of, succession
 from arena.race.schedule import ROLLS, Timeline, opening_ms, timeline, timeline_refusal
 from arena.race.scores import compared_with_others
-from arena.race.settle import settle
-from arena.race.weights import evidence_before
+from arena.race.settle import differences, settle
 from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import ReleaseRecord, SettlementRecord, Top
 from arena.records.port import WorkItem
 from foundation.backoff import Backoff, NextTry
-from foundation.codes import HOST_FAILED, STATE_PRUNED, Owner
+from foundation.codes import HOST_FAILED, SETTLED_OTHERWISE, STATE_PRUNED, Owner
 from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
@@ -221,7 +220,19 @@ class RaceClock:
         self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage, text=text)
         return state
 
-    async def _try(self, effect: machine.Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
+    def _explain(self, state: RaceState, end: RaceSettled) -> None:
+        """Keep why a race ended with another settlement than this node's."""
+        failure = explain_end(state, end, {roll: self.peers.held(state, roll) for roll in ROLLS})
+        before, is_first, own = self.missed, self.not_ours is None and self.missed is None, state.proposed
+        self.not_ours = self.missed = None
+        if failure is not None:
+            ended = Failure(code=failure.code, detail=f"{state.race_id}: {failure.detail}")
+            is_missed = is_first and own is None and failure.code == SETTLED_OTHERWISE
+            if before is not None and own is not None:  # that one is not in its history yet
+                is_missed = "inputs.history" in differences(own, end.settlement)
+            self.not_ours, self.missed = (None, ended) if is_missed else (ended, None)
+
+    async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Carry out one effect. A failure that may pass, or one that nobody foresaw, costs this effect a growing pause;
         any other is raised."""
         kind, now_ms = type(effect).__name__, self._node.now_ms()
