@@ -176,11 +176,16 @@ class RunLineage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sha256(self) -> str:
         """Identity of the checkpoint."""
-        engine = replace(self.recipe.engine, report_to=(), push_to_hub="")  # no weight depends on them
-        named = msgspec.to_builtins(replace(self, recipe=replace(self.recipe, engine=engine)))
-        if engine == EngineRules():
+        recipe = _decisive(self.recipe)
+        named = msgspec.to_builtins(replace(self, recipe=recipe))
+        if recipe.engine == EngineRules():
             del named["recipe"]["engine"]
         return hashlib.sha256(msgspec.json.encode(named, order="sorted")).hexdigest()
+
+
+def _decisive(recipe: Recipe) -> Recipe:
+    """Without what no weight depends on: where a run reports and is sent."""
+    return replace(recipe, engine=replace(recipe.engine, report_to=(), push_to_hub=""))
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,7 +217,7 @@ class RunFolder:
             kept = folder / RECIPE
             if not kept.exists():
                 write_whole(kept, msgspec.json.format(msgspec.json.encode(recipe), indent=2))
-            if read_recipe(kept) != recipe:
+            if _decisive(read_recipe(kept)) != _decisive(recipe):
                 raise ArenaError("V2124", f"{folder} holds a run of another recipe")
         processes.wait()
 

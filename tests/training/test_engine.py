@@ -16,7 +16,7 @@ from tests.training.stage_runs import Bandit, ending, lines_of, run_grpo, run_kt
 from tests.training.stock import Stock
 from training.recipe import parse_recipe
 from training.rollouts.rollout import EpisodeLine, Job
-from training.run import CHECKPOINT, Outcome, PreemptionError, RunLineage, Versions, newest_checkpoint
+from training.run import CHECKPOINT, Outcome, PreemptionError, RunFolder, RunLineage, Versions, newest_checkpoint
 from training.stages import engine, sft
 from training.stages.engine import Watch
 
@@ -93,9 +93,10 @@ def test_checkpoints_go_to_the_hub_on_demand_alone(
     assert asked[0]["private"] and {named["repo_id"] for named in asked[1:]} == {"me/mine"}
 
 
-def test_where_a_run_reports_is_no_part_of_its_hash() -> None:
+def test_where_a_run_reports_is_no_part_of_its_hash_and_may_change_before_it_goes_on(tmp_path: Path) -> None:
     def sha256_of(more: str) -> str:
         recipe = parse_recipe(f'name = "x"\nstage = "sft"\nmodel = "m"\n{more}')
+        RunFolder(tmp_path / str("eager" in more), recipe)  # not refused
         versions = Versions(code_commit="", packages={}, device="")
         named = dict.fromkeys(("parent_sha256", "codec_sha256", "partition_sha256", "weights_sha256"), "")
         return RunLineage(recipe=recipe, versions=versions, steps=1, **named).sha256
