@@ -91,10 +91,12 @@ def main(words: Sequence[str] | None = None) -> int:
             continue
         print(time.strftime("%H:%M"), part, "...", flush=True)
         command = ["timeout", "-k", END_S, LIMIT_S, *HERE, "--out", given.out, "--work", given.work, part]
-        ended = subprocess.run([*map(str, command), f"--wheels={given.wheels}"], capture_output=True, text=True)
+        said = given.work / f"{part}.log"  # no pipe: a database that outlives a kill would hold it open
+        with said.open("w") as log:
+            ended = subprocess.run([*map(str, command), f"--wheels={given.wheels}"], stdout=log, stderr=log)
         if not path.exists():
             is_late = ended.returncode in (124, 137)
-            reason = f"over {LIMIT_S} s: give the same command again" if is_late else ended.stderr[-800:]
+            reason = f"over {LIMIT_S} s: give the same command again" if is_late else said.read_text("utf-8")[-800:]
             path.write_text(json.dumps({"part": part, "failed": reason}) + "\n", "utf-8")
     found = [json.loads(path.read_text("utf-8")) for path in kept.values()]
     print(*tables(found), sep="\n", flush=True)
