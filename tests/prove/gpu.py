@@ -134,10 +134,16 @@ class Bench:
     not_done: list[str] = field(default_factory=list)
 
     def recipe(self, stage: str) -> Recipe:
-        """The paper's, on random weights of its model's shape: few and small steps, and guards that let them be."""
-        model = self.scratch / "model"
-        if not model.exists():
-            _write_random(model, QWEN3_4B if self.is_cuda else QWEN3_4B | TINY, self.is_cuda)
+        """The paper's, on random weights of its model's shape: few and small steps, and guards that let them be. The
+        tokenizer is the smoke recipes', whose ids are the first of the vocabulary."""
+        model, shape = self.scratch / "model", QWEN3_4B if self.is_cuda else QWEN3_4B | TINY
+        torch.manual_seed(SEED)
+        torch.set_default_dtype(torch.bfloat16 if self.is_cuda else torch.float32)
+        with torch.device("cuda" if self.is_cuda else "cpu"):
+            config = transformers.Qwen3Config(**shape, max_position_embeddings=40_960)
+            transformers.Qwen3ForCausalLM(config).save_pretrained(str(model))
+        torch.set_default_dtype(torch.float32)
+        copy_tokenizer(RECIPES / "smoke" / "tokenizer", model)
         read = read_recipe(RECIPES / "paper" / f"{'grpo_v19' if stage == 'grpo' else stage}.toml")
         rules = {"steps_max": 1 + REPEATS, "lr_sweep": (), "save_every_steps": 1_000, "is_bf16": self.is_cuda}
         length = (LONG if self.is_cuda else PROBE) // (1 if stage == "sft" else 4)
@@ -166,17 +172,6 @@ def measure(part: str, work: Path, wheels: Path) -> Facts:
     return stood | found | {"not_done": bench.not_done}
 
 
-def _write_random(folder: Path, shape: Facts, is_cuda: bool) -> None:
-    """A random model under the smoke recipes' tokenizer, whose ids are the first of the vocabulary."""
-    torch.manual_seed(SEED)
-    torch.set_default_dtype(torch.bfloat16 if is_cuda else torch.float32)
-    with torch.device("cuda" if is_cuda else "cpu"):
-        config = transformers.Qwen3Config(**shape, max_position_embeddings=40_960)
-        transformers.Qwen3ForCausalLM(config).save_pretrained(str(folder))
-    torch.set_default_dtype(torch.float32)
-    copy_tokenizer(RECIPES / "smoke" / "tokenizer", folder)
-
-
 def rows_of(count: int, length: int, *, is_whole: bool) -> list[TokenRow]:
     """Rows of one length, half of them wanted: a quarter prompt, then all of it to learn, or six turns."""
     drawn, first, turn, found = random.Random(SEED), length // 4, length // 16, []
@@ -201,8 +196,11 @@ def train(bench: Bench, stage: str) -> Facts:
         count, ours = recipe.grpo.problems_per_step * recipe.grpo.samples, (grpo, "_TurnTrainer")
         lines = _given_lines(recipe, count)
         ports = grpo.GrpoPorts(problems=PROBLEMS, codec=codec, run_jobs=lambda jobs, sampler: lines[: len(jobs)])
-        sample = {"sample": lambda self, prompts: _columns(lines[: len(prompts)]), "prepare": lambda self, *given: None}
-        theirs = type("Stock", (GRPOTrainer,), sample)  # one advantage an episode, the ratio taken to be 1
+        parts = ("prompt_ids", "completion_ids", "logprobs", "mask")
+        columns = {part: [list(getattr(line.rollout, part)) for line in lines] for part in parts}
+        columns |= {"env_mask": columns.pop("mask"), "reward": [line.result.reward for line in lines]}
+        given = {"sample": lambda self, prompts: columns, "prepare": lambda self, *ports: None}
+        theirs = type("Stock", (GRPOTrainer,), given)  # one advantage an episode, the ratio taken to be 1
     rows = rows_of(count * optim.steps_max, length, is_whole=stage == "kto")  # TRL's KTO learns whole completions
 
     def run(folder: RunFolder) -> None:
@@ -275,13 +273,6 @@ def _given_lines(recipe: Recipe, count: int) -> list[Any]:
         parts: Facts = {"prompt_ids": row.token_ids[:first], "completion_ids": row.token_ids[first:], "mask": mask}
         found.append(replace(make_line(reward=number % 2), rollout=Rollout(**parts, logprobs=logprobs, turns=())))
     return found
-
-
-def _columns(lines: Sequence[Any]) -> dict[str, list[Any]]:
-    """What TRL's `rollout_func` returns of them."""
-    names = {"prompt_ids": "prompt_ids", "completion_ids": "completion_ids", "logprobs": "logprobs", "env_mask": "mask"}
-    found = {name: [list(getattr(line.rollout, of)) for line in lines] for name, of in names.items()}
-    return found | {"reward": [line.result.reward for line in lines]}
 
 
 def sampling(bench: Bench) -> Facts:
