@@ -203,14 +203,12 @@ def train(bench: Bench, stage: str) -> Facts:
         theirs = type("Stock", (GRPOTrainer,), given)  # one advantage an episode, the ratio taken to be 1
     rows = rows_of(count * optim.steps_max, length, is_whole=stage == "kto")  # TRL's KTO learns whole completions
 
-    def run(folder: RunFolder) -> None:
-        if stage == "grpo":
-            grpo.train_grpo(recipe, folder, ports)
-        elif stage == "kto":
-            kto.train_kto(recipe, folder, rows, codec.tokenizer, None)
-        else:
-            sft.train_sft(recipe, folder, rows, [], 0)
-
+    runs: dict[str, Callable[[RunFolder], Any]] = {
+        "sft": lambda folder: sft.train_sft(recipe, folder, rows, [], 0),
+        "kto": lambda folder: kto.train_kto(recipe, folder, rows, codec.tokenizer, None),
+        "grpo": lambda folder: grpo.train_grpo(recipe, folder, ports),
+    }
+    run = runs[stage]
     found = timed(bench, recipe, count, run)
     try:
         with patch.object(*ours, theirs):
@@ -222,11 +220,8 @@ def train(bench: Bench, stage: str) -> Facts:
     return found | {"stock": stock, "gap": max(gaps["losses"]), "gap_of_first_norms": gaps["norms"][0]}
 
 
-def timed(bench: Bench, recipe: Recipe, rows: int, run: Callable[[RunFolder], None]) -> Facts:
-    """Rates of the steps behind the first, of `rows` rows each, with peak and losses, beside the estimate.
-
-    Raises ValueError for a loss or gradient that is NaN or infinite.
-    """
+def timed(bench: Bench, recipe: Recipe, rows: int, run: Callable[[RunFolder], Any]) -> Facts:
+    """Rates of steps of `rows` rows, peak and losses, beside the estimate. Raises ValueError for NaN and inf."""
     steps: list[dict[str, float]] = []
     real = CallbackHandler.on_log
 
@@ -291,9 +286,8 @@ def sampling(bench: Bench) -> Facts:
         if not all(math.isfinite(chance) for one in turns for chance in one.logprobs):
             raise ValueError("a logprob is NaN or infinite")
     told, rate = estimate_run(recipe, Work(problems=100)), sorted(rates[1:])[REPEATS // 2]
-    asked = (
-        {"tokens_s": told.episodes * EPISODE_SAMPLED / told.sampling_hours[bench.card] / 3_600} if bench.card else {}
-    )
+    hours = told.sampling_hours.get(bench.card, math.inf)
+    asked = {"tokens_s": told.episodes * EPISODE_SAMPLED / hours / 3_600 or None}
     return {"rows": rows, "length": length, "rates": rates[1:], "tokens_s": rate, "estimate": asked}
 
 
