@@ -64,7 +64,6 @@ def place(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         (place / "smoke" / "train.jsonl").write_text(lines, "utf-8")
         (place / "policy.json").write_bytes(msgspec.json.encode(POLICY))
         corpus_of(shortest(stock.traces(), 4), place / "smoke" / "corpus")
-        corpus_of(shortest(stock.traces("dev"), 2), place / "smoke" / "dev-corpus", "dev")
         yield place
     finally:
         os.chdir(before)
@@ -116,6 +115,7 @@ def test_a_guard_that_fires_stands_in_the_lineage_and_in_the_exit_code(place: Pa
     run_of(place, "teacher")
     text, found, _ = (RECIPES / "kto.toml").read_text("utf-8").partition("[guards]")
     assert found
+    text = text.replace("[data]", '[data]\ndev_problems = "smoke/dev.jsonl"')
     (place / "strict.toml").write_text(f"{text}[guards]\nemission_min = 0.0\nkl_max = 1e-9\n", "utf-8")
     words = ("--recipe", "strict.toml", "--out", "smoke/strict", "--held-out", "smoke/eval.jsonl")
     shown = arena(place, "train", "kto", *words, code=1).stdout
