@@ -257,7 +257,6 @@ def test_rejection_and_grpo_sample_from_it_and_train_the_same_weights(server: Se
     lines = lines_of(train("grpo", f'parent = "smoke/sft"\n{served}{GRPO}'))
     gaps, ratios = ([line[key] for line in lines if key in line] for key in ("logprob_gap", "importance_ratio"))
     assert len(gaps) == 4 and max(gaps) < 1e-4 and ratios == pytest.approx([1.0] * 4, abs=1e-3), gaps
-    assert any(line.get("grad_norm", 0) > 0 for line in lines)
 
 
 def test_sixteen_at_once_through_limits_and_silence_are_all_answered(server: Server) -> None:
