@@ -99,21 +99,16 @@ def hidden_characters(text: str) -> Iterator[Finding]:
     """Findings on characters that an editor does not show: in code and texts all of them, in comments bidi controls."""
     if text.isascii() and "\0" not in text:
         return
-    comments = _comment_columns(text)
+    comments: dict[int, int] = {}  # by line: where its comment begins
+    with contextlib.suppress(tokenize.TokenError, SyntaxError, ValueError):  # what can't be read counts as code
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                comments[token.start[0]] = token.start[1]
     for number, line in enumerate(text.split("\n"), 1):
         for column, character in enumerate("" if line.isascii() and "\0" not in line else line):
             is_hidden = character == "\0" or unicodedata.category(character) in _HIDDEN_CATEGORIES
             if character in _BIDI or (is_hidden and column < comments.get(number, len(line))):
                 yield finding("invisible", number, f"U+{ord(character):04X}")
-
-
-def _comment_columns(text: str) -> dict[int, int]:
-    columns: dict[int, int] = {}
-    with contextlib.suppress(tokenize.TokenError, SyntaxError, ValueError):  # what can't be read counts as code
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                columns[token.start[0]] = token.start[1]
-    return columns
 
 
 def inspect(
