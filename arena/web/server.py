@@ -158,19 +158,14 @@ def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
 
 def _show(pages: Pages, name: str, request: Request, page: object) -> Response:
     template = "compare" if isinstance(page, list) else name  # two traces side by side
+    # This server's address as the client named it. People copy it into commands, so no shell may read more.
+    named = request if _HOST.fullmatch(request.base_url.netloc) else Request({**request.scope, "headers": []})
     shown = dict(
-        page=page, path=request.url.path, base_url=_base_url(request), called=functools.partial(called, pages.board)
+        page=page, path=request.url.path, base_url=str(named.base_url), called=functools.partial(called, pages.board)
     )
     answer = deliver(request, render_page(template, **shown), "text/html")
     answer.headers.update(SECURITY)
     return answer
-
-
-def _base_url(request: Request) -> str:
-    """This server's address as the client named it. People copy it into commands, so no shell may read more."""
-    if not _HOST.fullmatch(request.base_url.netloc):
-        request = Request({**request.scope, "headers": []})
-    return str(request.base_url)
 
 
 def _add_files(router: APIRouter, pages: Pages) -> None:
