@@ -39,13 +39,11 @@ from neurons.practice.opening import SCRIPTED
 from training.agents import distilled_prompt
 from training.corpus.gates import codes_of, gates
 from training.corpus.model import ExecutedTrace, RejectCode, Trace
+from training.trac.asking import Asker, Usage, write_results
 
 if TYPE_CHECKING:
-    from training.corpus.building import Built
     from training.corpus.report import Funnel
-    from training.rewriting.writing import RewriteReport
-    from training.trac.asking import Asker, Usage
-    from training.trac.oracle import OracleReport, StageCost
+    from training.trac.oracle import OracleReport
 
 
 app = typer.Typer(
@@ -160,7 +158,13 @@ def build(
             show({"built": [], "funnels": empty}, [_funnel_text(next(iter(empty.values())))])
         made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
         built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=progress)
-    show({"built": built}, _built_lines(built))
+    lines = [_funnel_text(built[0].funnel), ""]
+    for one in built:
+        name = f"  ({one.name})" if len(built) > 1 else ""
+        lines.append(f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{name}")
+    lines.append(f"page: {Path(built[0].folder) / 'report.html'}")
+    lines.append(f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50")
+    show({"built": built}, lines)
 
 
 @command(app, "show")
@@ -223,16 +227,6 @@ def _brought(exports: list[str], below: Path) -> dict[Path, str]:
     return found
 
 
-def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:
-    yield _funnel_text(built[0].funnel)
-    yield ""
-    for one in built:
-        name = f"  ({one.name})" if len(built) > 1 else ""
-        yield f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{name}"
-    yield f"page: {Path(built[0].folder) / 'report.html'}"
-    yield f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50"
-
-
 def _funnel_text(funnel: Funnel) -> str:
     """The report as tables of 80 columns."""
     from training.corpus.report import sections
@@ -264,7 +258,6 @@ def parse_price(text: str) -> tuple[str, TokenPrice]:
 
 def open_asker(base_url: str, out: Path, models: Sequence[str], price: Sequence[str], price_max: float | None) -> Asker:
     """Who asks these models, and keeps their answers in `out`. Raises typer.BadParameter for a limit without prices."""
-    from training.trac.asking import Asker
     from training.trac.scripted import ScriptedModels
 
     prices = dict(map(parse_price, price))
@@ -319,7 +312,6 @@ def trac(
     from neurons.settings import inputs
     from training.corpus.building import read_rows
     from training.rollouts.rollout import for_each
-    from training.trac.asking import write_results
     from training.trac.oracle import Oracle, OracleRules, Roles, estimate
 
     roles = Roles(annotator=annotator, teacher=teacher, student=student)
@@ -330,7 +322,14 @@ def trac(
     if dry_run:
         stages = estimate(traces, rules, roles, dict(map(parse_price, price or ())), policy)
         most = sum(one.most_micro_usd or 0 for one in stages)
-        show({"stages": stages, "most_micro_usd": most}, _estimate_lines(stages))
+        lines = ["Where each admitted trace passes every stage, at most:"]
+        for stage in stages:
+            asked = f"{stage.calls:,} {'trials' if stage.stage in ('student', 'teacher') else 'calls'}"
+            cost = "?" if stage.most_micro_usd is None else f"${stage.most_micro_usd / _MICRO:,.2f}"
+            lines.append(f"  {stage.stage:<10}{stage.model:<28}{asked:>14}{cost:>14}")
+        lines.append(f"  {'together':<52}{f'${most / _MICRO:,.2f}':>14}")
+        lines.append("Answers that OUT holds already cost nothing again. A ? has no --price.")
+        show({"stages": stages, "most_micro_usd": most}, lines)
         return
     asker = open_asker(base_url, out, (annotator, teacher, student), price or (), price_max)
     inputs.prepare_catalogue(settings)
@@ -348,16 +347,6 @@ def trac(
         accepted = [{"trace_id": one.trace_id, **to_builtins(one.tasklet)} for one in judged if one.fate == "accepted"]
         write_results(out, ("oracle.json", found), {"judged.jsonl": judged, "tasklets.jsonl": accepted})
         show(found, _report_lines(found, out))
-
-
-def _estimate_lines(stages: Sequence[StageCost]) -> Iterator[str]:
-    yield "Where each admitted trace passes every stage, at most:"
-    for one in stages:
-        asked = f"{one.calls:,} {'trials' if one.stage in ('student', 'teacher') else 'calls'}"
-        price = "?" if one.most_micro_usd is None else f"${one.most_micro_usd / _MICRO:,.2f}"
-        yield f"  {one.stage:<10}{one.model:<28}{asked:>14}{price:>14}"
-    yield f"  {'together':<52}{f'${sum(one.most_micro_usd or 0 for one in stages) / _MICRO:,.2f}':>14}"
-    yield "Answers that OUT holds already cost nothing again. A ? has no --price."
 
 
 def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
@@ -402,7 +391,6 @@ def rewrite(
     from training.corpus.building import open_sources, read_rules
     from training.rewriting import writing
     from training.rollouts.rollout import for_each
-    from training.trac.asking import write_results
 
     plan, trajectories = read_rules(rule or ()), sum(read_manifest(one).trajectories for one in exports)
     guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)
@@ -428,13 +416,8 @@ def rewrite(
             parts = {writing.THOUGHTS: [one for one in made if one.thoughts]}
             parts[writing.LEFT_OUT] = [one for one in made if not one.thoughts]
             write_results(out, (writing.REPORT, found), parts)
-    show(found, _rewrite_lines(found, out))
-
-
-def _rewrite_lines(found: RewriteReport, out: Path) -> Iterator[str]:
-    yield f"{found.traces:,} runs, {found.steps:,} thoughts, {found.refused:,} refused on the way"
-    for fate, count in found.fates.items():
-        yield f"  {fate:<18}{count:>8,}"
-    yield from usage_lines(found.usage)
-    yield f"{out / 'thoughts.jsonl'}: for `arena corpus build --rewritten {out}`"
-    yield f"{out / 'left_out.jsonl'}: the others, and why"
+    lines = [f"{found.traces:,} runs, {found.steps:,} thoughts, {found.refused:,} refused on the way"]
+    lines += [f"  {fate:<18}{count:>8,}" for fate, count in found.fates.items()]
+    lines += usage_lines(found.usage)
+    lines.append(f"{out / 'thoughts.jsonl'}: for `arena corpus build --rewritten {out}`")
+    show(found, [*lines, f"{out / 'left_out.jsonl'}: the others, and why"])

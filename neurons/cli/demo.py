@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from arena.gate.rules import RULES, GateReport
+from arena.gate.rules import RULES
+from arena.submissions.admission import read_report
 from neurons.cli.options import command, settings_of
 from neurons.cli.presenter import EXIT_INTEGRITY
 from neurons.race.sentences import names_of, short
@@ -88,8 +88,8 @@ def _result_lines(run: DemoRun, view: DemoView, report: VerifyReport, weights: d
     yield "\nleaderboard"
     yield from standing_lines(settlement, names) if settlement else ["no race was settled"]
     for submission in view.submissions:
-        if submission.state == "rejected" and submission.report:
-            for found in msgspec.json.decode(submission.report, type=GateReport).rejections:
+        if submission.state == "rejected" and (report_of := read_report(submission)):
+            for found in report_of.rejections:
                 why = found.detail or RULES[found.rule].meaning
                 yield f"{submission.name} rejected ({found.rule}, line {found.line}): {why}"
     by_hotkey = {each.subject.miner_hotkey: names[each.subject.agent_version_id] for each in view.submissions}

@@ -32,13 +32,9 @@ app = typer.Typer(
 
     arena judge calibrate --out build/calibration
     """,
+    callback=lambda: None,  # else its one command would take the group's place
     no_args_is_help=True,
 )
-
-
-@app.callback()
-def judge() -> None:
-    """Measure the judge."""
 
 
 @command(app)
@@ -112,11 +108,11 @@ def calibrate(
         {"recipe": one.trace.recipe, "split": one.trace.split, "true_e4": one.trace.quality_e4, "verdict": one.verdict}
         for one in judged
     )
-    write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in lines))
-    by_us = sign_calibration(found, signer.hotkey, signer.sign) if signer else None
-    write_whole(out / "calibration.json", msgspec.json.encode(by_us or found))
-    if by_us:
-        typer.echo(f"calibration {by_us.sha256} signed by {by_us.hotkey}", err=True)
+    write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    kept = sign_calibration(found, signer.hotkey, signer.sign) if signer else None
+    write_whole(out / "calibration.json", msgspec.json.encode(kept or found))
+    if kept:
+        typer.echo(f"calibration {kept.sha256} signed by {kept.hotkey}", err=True)
     show(found, _calibration_lines(found))
 
 

@@ -15,8 +15,8 @@ import typer
 from arena.chain.keys import verify
 from arena.chain.opening import open_timelock
 from arena.exchange.operator_files import ReleaseStore, SignedRelease
-from arena.gate.rules import GateReport
 from arena.records.port import EVERY_STATE
+from arena.submissions.admission import read_report
 from foundation.errors import Failure
 from neurons.cli.options import StateDirOption, StoreFlags, WalletFlags, command, settings_of
 from neurons.cli.presenter import EXIT_USAGE, refuse, show
@@ -29,13 +29,9 @@ app = typer.Typer(
 
     arena operator publish --state-dir STATE
     """,
+    callback=lambda: None,  # else its one command would take the group's place
     no_args_is_help=True,
 )
-
-
-@app.callback()
-def operator() -> None:
-    """Hand out what all validators share, signed."""
 
 
 @command(app)
@@ -149,9 +145,8 @@ def list_submissions(
     for submission in found:
         who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
         lines.append(f"{submission.subject.agent_version_id[:16]}  {submission.state:<11}  {who}")
-        if submission.report:
-            report = msgspec.json.decode(submission.report, type=GateReport)
-            lines += [f"    {finding}" for finding in report.findings]
+        report = read_report(submission)
+        lines += [f"    {finding}" for finding in report.findings] if report else []
     show(found, lines)
 
 

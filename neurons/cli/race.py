@@ -98,14 +98,14 @@ def leaderboard(
     show({"settlement": found, "names": names if found else {}}, lines)
 
 
-async def _leaderboard_at(url: str, *, is_door: bool = True) -> tuple[SettlementRecord | None, dict[str, str]]:
+async def _leaderboard_at(url: str) -> tuple[SettlementRecord | None, dict[str, str]]:
     from arena.door.client import DoorClient, at_port
 
     async with DoorClient() as client:
         try:
             return await client.leaderboard(url)
         except ArenaError as error:
-            if not is_door or error.failure.code not in (TAIL_LACKS, PEER_LACKS):
+            if error.failure.code not in (TAIL_LACKS, PEER_LACKS):
                 raise
             try:
                 at, state = await client.place(url)
@@ -113,10 +113,10 @@ async def _leaderboard_at(url: str, *, is_door: bool = True) -> tuple[Settlement
                 if error.failure.code == PEER_LACKS:
                     raise
                 return None, {}  # no door but the reads, and no race is settled
-    if not state.reads_port:
-        fix = "its operator starts it with --serve-port"
-        raise ArenaError("U3052", f"the validator with its door at {at} serves no public reads", fix=fix)
-    return await _leaderboard_at(at_port(at, state.reads_port), is_door=False)
+        if not state.reads_port:
+            fix = "its operator starts it with --serve-port"
+            raise ArenaError("U3052", f"the validator with its door at {at} serves no public reads", fix=fix)
+        return await client.leaderboard(at_port(at, state.reads_port))
 
 
 @command(app, "show")

@@ -222,8 +222,7 @@ def view(
 
     try:
         if target == "runs" and not Path(target).exists():
-            runs = list(_run_lines())
-            show(runs, runs or ["there is no run yet; next: arena run AGENT.py"])
+            show(runs := list(_run_lines()), runs or ["there is no run yet; next: arena run AGENT.py"])
             return
         found = _found(target, validator, catalogue, store)
     except msgspec.MsgspecError as error:

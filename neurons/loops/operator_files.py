@@ -17,7 +17,7 @@ import filecmp
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 import structlog
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 NOBODY = "none"  # the setting operator_hotkey of a node that takes nobody's files
 _FOLDER = "operator"
 _INDEX_MANIFEST = "manifest.json"
-# what is read once, when a node starts
-AT_START: tuple[FileKind, ...] = ("policy", "suite", "titles", "sketch", "catalogue")
 START_S = 30.0  # for a node that could start with what it has
 PAUSES = Backoff(first_ms=1_000, most_ms=5_000)  # a start waits for it
 
@@ -133,7 +131,7 @@ class OperatorFiles:
         if release is None:
             return settings
         completed = await asyncio.to_thread(complete_settings, settings, self.store, release)
-        await asyncio.to_thread(self._place, release, (*AT_START, "batch"))
+        await asyncio.to_thread(self._place, release, get_args(FileKind))
         policy = None if settings.policy else released_policy(self.store, release)
         if policy is not None:
             self._policy_sha256 = policy.policy_sha256

@@ -36,7 +36,6 @@ from problems.model import BUCKETS, OutcomeScore, Problem
 from problems.score import Constraint, explain_outcome
 from problems.suites import SUITES, VariantMaker
 
-RUN_FORMAT = "agent-arena/local-run/1"
 DEFAULT_COUNT = 6
 LAST_RUN, RUNS_KEPT = "last-run.json", 20
 _NOWHERE = "http://127.0.0.1:9/v1"  # stands for the endpoint where a recording answers alone; nothing is sent there
@@ -56,7 +55,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 class LocalRun(msgspec.Struct, frozen=True, kw_only=True):
     """A whole run, as it is kept in a file."""
 
-    format: str = RUN_FORMAT
+    format: str = "agent-arena/local-run/1"
     agent: str
     agent_sha256: str
     policy: str

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.bank.batch import BatchExplainer
-from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.peer_logs import HeldLog, PeerLogStore
 from arena.policy import Policy
 from arena.race.admission import RaceRecords, is_success
 from arena.race.draw import SuiteEnd, suite_ends
@@ -201,11 +201,16 @@ async def read_race(store: PostgresStore, held: PeerLogStore | None, given: Sett
         found = held.find(log.validator, race_id, log.note_sha256) if held else None
         if held is None or found is None:
             raise ArenaError("V2050", f"{race_id}: the log of {log.validator} is not held here")
-        for row in held.rows(found):
-            if row.content is not None:
-                payload = _checked(row.validator, row.seq, row.content_sha256, bytes(row.content))
-                records.take(row.validator, row.seq, row.content_sha256, payload)
+        take_pulled(records, held, found)
     return records
+
+
+def take_pulled(records: RaceRecords, held: PeerLogStore, log: HeldLog) -> None:
+    """Take in what a pulled log says of its race. Raises ArenaError V2050 and V2064 as `read_race`."""
+    for row in held.rows(log):
+        if row.content is not None:
+            payload = _checked(row.validator, row.seq, row.content_sha256, bytes(row.content))
+            records.take(row.validator, row.seq, row.content_sha256, payload)
 
 
 def replay_race(

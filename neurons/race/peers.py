@@ -40,7 +40,7 @@ from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import listen
 from neurons.health.status import PeerSeen
 from neurons.loops.node import Node, Sharing
-from neurons.race.log import QUALIFYING, open_reading
+from neurons.race.log import QUALIFYING, open_reading, take_pulled
 from neurons.settings.inputs import held_path
 from neurons.settings.settings import Settings
 
@@ -128,15 +128,9 @@ class RacePeers:
                     content = decode_content(record.content)
                     if counts(content, len(record.content), race_id):
                         records.take(record.validator, record.seq, record.content_sha256, content.payload)
-                continue
-
-            def take(log: AnchoredLog = log) -> None:
-                for row in self.sharing.peer_logs.rows(held[log.validator, log.note_sha256]):
-                    if row.content is not None:
-                        payload = decode_content(bytes(row.content)).payload
-                        records.take(row.validator, row.seq, row.content_sha256, payload)
-
-            await asyncio.to_thread(take)  # a long log must not make the race miss a moment
+            else:  # a long log must not make the race miss a moment
+                pulled = held[log.validator, log.note_sha256]
+                await asyncio.to_thread(take_pulled, records, self.sharing.peer_logs, pulled)
         return tuple(counted), records
 
     async def pull(self, effect: PullLogs, state: RaceState) -> None:
