@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from arena.chain.keys import verify
 from arena.chain.port import Signer
 from arena.store.location import StoreLocation, default_state_dir, read_location
 from foundation.errors import ArenaError
@@ -223,7 +224,6 @@ class LeakFlags:
     def partitions(self) -> tuple[PartitionManifest | None, OpenPartition | None]:
         """The public partition or the private one, whichever is named. Raises ArenaError P4001, P4026, P4010."""
         from arena.bank.partition_file import read_partition, read_public_manifest
-        from arena.chain.keys import verify
 
         if self.partition is None:
             return None, None
@@ -418,7 +418,6 @@ def read_files(paths: Sequence[Path]) -> list[Problem]:
 def shipped_named(name: str) -> Sequence[Problem]:
     """The problems of a shipped suite; none when no suite has that name. Raises ArenaError P4010 for damaged files."""
     from arena.bank.suite_signature import open_shipped
-    from arena.chain.keys import verify
     from problems.suites import SUITES
 
     return open_shipped(name, verify).problems if name in SUITES else ()

@@ -70,6 +70,7 @@ from neurons.cli.presenter import (
     table_text,
 )
 from neurons.cluster.ray_executor import open_executor
+from neurons.race.sentences import names_of
 from problems.model import OutcomeScore
 
 if TYPE_CHECKING:
@@ -321,6 +322,24 @@ def tail(
     `serve_port`), one JSON row a line: every link, hash and signature is checked before the row is printed, and a break
     ends it with exit code 4. It comes back by itself after a lost connection, behind the last row it printed.
     """
+
+    async def show_records(log: PostgresStore) -> None:
+        """The last records of each log, or those behind `after`; then, when following, what is appended to any."""
+        names, shown = names_of(await log.submissions()), dict[str, int]()
+        while True:
+            for name in await logs_of(log, validator):
+                if name not in shown:
+                    shown[name] = max(0, (await log.head(name)).seq - count) if after is None else after
+                async for record in log.records(name, after_seq=shown[name]):
+                    content, line = read_or_none(record), f"{record.seq:>7}  not decoded"
+                    if isinstance(content, RecordContent):
+                        line = record_line(record, content, names)
+                    show(record_row(record, content), [line])
+                    shown[name] = record.seq
+            if not follow:
+                return
+            await asyncio.sleep(POLL_S)
+
     try:
         if url:
             from arena.api.client import TailClient
@@ -335,7 +354,7 @@ def tail(
             for row in client.lines(validator, after=after, is_following=follow):
                 typer.echo(row)
         else:
-            store.run(lambda log: _tail_store(log, validator, after, count, follow))
+            store.run(show_records)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
@@ -402,26 +421,6 @@ def costs(
         cells.append((name, *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}"))
     table = table_text((by, *headings), cells, right=headings)
     show(list(rows.values()), [table if rows else "no model was asked for anything yet"])
-
-
-async def _tail_store(store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool) -> None:
-    """The last records of each log, or those behind `after`; then, when following, what is appended to any of them."""
-    from neurons.race.sentences import names_of
-
-    names, shown = names_of(await store.submissions()), dict[str, int]()
-    while True:
-        for name in await logs_of(store, validator):
-            if name not in shown:
-                shown[name] = max(0, (await store.head(name)).seq - count) if after is None else after
-            async for record in store.records(name, after_seq=shown[name]):
-                content, line = read_or_none(record), f"{record.seq:>7}  not decoded"
-                if isinstance(content, RecordContent):
-                    line = record_line(record, content, names)
-                show(record_row(record, content), [line])
-                shown[name] = record.seq
-        if not is_following:
-            return
-        await asyncio.sleep(POLL_S)
 
 
 def record_line(record: SignedRecord, content: RecordContent, names: Mapping[str, str]) -> str:

@@ -168,7 +168,7 @@ class RaceClock:
 
     def settlement(self, race_id: str) -> SettlementRecord | None:
         """The settlement in force here for a race, as of the last turn; None while there is none."""
-        for state in (*self._races.finished, *self._latest):
+        for state in (*self._races.finished.values(), *self._latest):
             if state.race_id == race_id and force_of(state) in ("own", "adopted"):
                 return state.settlement
         return None
@@ -243,7 +243,10 @@ class RaceClock:
             event = await self._carry_out(effect, state, earlier)
         except (ArenaError, *UNFORESEEN) as raised:
             error = raised if isinstance(raised, ArenaError) else ArenaError(HOST_FAILED, ascii(raised)[:500])
-            if not (error.entry.is_retryable or _is_of_the_bank(effect, error)):
+            # What is wrong with the bank's sealed files costs races, not the node: an operator mends it meanwhile. Every
+            # other effect reads the node's own open batch: one that was tampered with ends the node.
+            is_sealed = isinstance(effect, machine.FetchBeacon | machine.SealBatch)
+            if not (error.entry.is_retryable or (is_sealed and error.owner is Owner.PROBLEM)):
                 raise
             self._waiting[kind] = PAUSES.after(before, now_ms)
             code, detail, trace = error.failure.code, error.failure.detail, None if error is raised else raised
@@ -496,13 +499,6 @@ class RaceClock:
         since = max((past.closed.closing_block for past in earlier if past.closed), default=-1)
         undecided = await self._node.store.submissions(("waiting", "accepted"))
         return sum(since < each.subject.commitment_block <= closing for each in undecided)
-
-
-def _is_of_the_bank(effect: machine.Effect, error: ArenaError) -> bool:
-    """What is wrong with the bank's sealed files costs races, not the node: an operator mends it while submissions
-    qualify, and a batch that does not open is not drawn from. Every other effect reads the node's own open batch: one
-    that was tampered with ends the node."""
-    return isinstance(effect, machine.FetchBeacon | machine.SealBatch) and error.owner is Owner.PROBLEM
 
 
 def _opened(state: RaceState) -> RaceOpened:

@@ -121,22 +121,17 @@ class RaceList:
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
-        self._finished: dict[str, RaceState] = {}
-
-    @property
-    def finished(self) -> tuple[RaceState, ...]:
-        """The races that were read and can't change any more, oldest first."""
-        return tuple(self._finished.values())
+        self.finished: dict[str, RaceState] = {}  # those that were read and can't change any more, oldest first
 
     async def states(self, now_ms: int, policy: Policy) -> list[RaceState]:
         """Every race so far, the current one last (stage `new` when it has no event yet)."""
         states: list[RaceState] = []
         for name in await race_names(self._store):
-            state = self._finished.get(name) or await read_state(self._store, name)
+            state = self.finished.get(name) or await read_state(self._store, name)
             states.append(state)
             if not state.is_finished:
                 return states
-            self._finished[name] = state
+            self.finished[name] = state
         return [*states, RaceState(race_id=coming_race(states, now_ms, policy)[0])]
 
 

@@ -31,18 +31,14 @@ def names_of(submissions: Iterable[StoredSubmission]) -> dict[str, str]:
     }
 
 
-def clock(at_ms: int) -> str:
-    """`23 Nov 10:02 UTC`."""
-    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%d %b %H:%M:%S} UTC"
-
-
 def race_sentence(race_id: str, event: Event, names: Mapping[str, str]) -> str:
     """What this event means to people; "" for one that only the machinery needs."""
     from arena.race import machine
 
     match event:
         case machine.RaceOpened():
-            return f"{race_id} is open: submissions close {clock(event.closes_ms)}"
+            closes = datetime.fromtimestamp(event.closes_ms / 1_000, UTC)
+            return f"{race_id} is open: submissions close {closes:%d %b %H:%M:%S} UTC"
         case machine.RaceClosed():
             return f"{race_id} takes no more submissions; the field is fixed once the gate and qualifying are done"
         case machine.FieldFixed(field=field):
