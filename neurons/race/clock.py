@@ -243,8 +243,8 @@ class RaceClock:
             event = await self._carry_out(effect, state, earlier)
         except (ArenaError, *UNFORESEEN) as raised:
             error = raised if isinstance(raised, ArenaError) else ArenaError(HOST_FAILED, ascii(raised)[:500])
-            # What is wrong with the bank's sealed files costs races, not the node: an operator mends it meanwhile. Every
-            # other effect reads the node's own open batch: one that was tampered with ends the node.
+            # What is wrong with the bank's sealed files costs races, not the node: an operator mends it meanwhile.
+            # Every other effect reads the node's own open batch: one that was tampered with ends the node.
             is_sealed = isinstance(effect, machine.FetchBeacon | machine.SealBatch)
             if not (error.entry.is_retryable or (is_sealed and error.owner is Owner.PROBLEM)):
                 raise
