@@ -141,7 +141,7 @@ class Supervisor:
         endpoint = node.sharing.endpoint if node.sharing else door
         heart = HeartbeatLoop(node, watch, clock, sharing)
         self._database = None if settings.database_dsn.get_secret_value() else DatabaseWatch(node)
-        self._turning: list[Turning | None] = [
+        turning: list[Turning | None] = [
             clock,
             self._database,
             Intake(node, qualifying),
@@ -155,14 +155,15 @@ class Supervisor:
             sharing,
             AddressLoop(node, endpoint) if endpoint else None,
         ]
-        self._timed: list[tuple[str, Callable[[], Awaitable[object]], float]] = [
+        self._turns: list[tuple[str, Callable[[], Awaitable[object]], float]] = [
+            *((each.name, each.turn, each.every_s) for each in turning if each),
             ("sweep", partial(sweep, node), SWEEP_S),
             ("heartbeat", partial(heart.beat, self._drain), EVERY_S),
             ("bank", heart.look_at_bank, BANK_EVERY_S),
             ("parent", self._look_for_parent, 1.0),
         ]
         if sharing:
-            self._timed += [("sources", sharing.bring_sources, 1.0), ("hearing", sharing.hear, HEAR_EVERY_S)]
+            self._turns += [("sources", sharing.bring_sources, 1.0), ("hearing", sharing.hear, HEAR_EVERY_S)]
         self._running = (serving, node.local_chain, exchange)
 
     def stop(self) -> None:
@@ -206,9 +207,8 @@ class Supervisor:
 
     def _loops(self) -> list[Coroutine[None, None, None]]:
         drain, log = self._drain, self._node.log
-        turning = [(each.name, each.turn, each.every_s) for each in self._turning if each]
         return [
-            *(run_loop(name, turn, drain, log, every_s=every_s) for name, turn, every_s in [*turning, *self._timed]),
+            *(run_loop(name, turn, drain, log, every_s=every_s) for name, turn, every_s in self._turns),
             *endpoint_loops(self._node, drain),
             *(part.run(drain) for part in self._running if part),
         ]

@@ -255,8 +255,11 @@ def _cost_line(done: Sequence[RunRow], took_s: float, settings: Settings, *, is_
     return f"{prompt:,} + {completion:,} tokens, {cost}, {took_s:.1f} s"
 
 
-def _fault_lines(done: Sequence[RunRow]) -> Iterator[str]:
-    """Each fault once, with the problems it ended: its code and the agent's own output, its traceback last."""
+def _summary_lines(done: Sequence[RunRow], cost: str, *, is_scripted: bool) -> Iterator[str]:
+    """Each fault once, with the problems it ended: its code and the agent's own output, its traceback last; then the
+    sum, and why points were lost."""
+    from arena.view.page import loss_lines
+
     ended: dict[tuple[str, str], list[RunRow]] = {}
     for row in done:
         fault = row.failure or (row.evaluation and row.evaluation.body.failure)
@@ -267,13 +270,6 @@ def _fault_lines(done: Sequence[RunRow]) -> Iterator[str]:
         yield f"\n{rows[0].problem.problem_id}{more}: {render(lookup(code), detail)}"
         if rows[0].evaluation and (tail := rows[0].evaluation.cost.output_tail[-_TAIL_CHARS:].strip()):
             yield textwrap.indent(printable(tail), "  ")
-
-
-def _summary_lines(done: Sequence[RunRow], cost: str, *, is_scripted: bool) -> Iterator[str]:
-    from arena.view.page import loss_lines
-
-    yield from _fault_lines(done)
-
     evaluations = [row.evaluation for row in done if row.evaluation is not None]
     scores = [evaluation.score_e4 for evaluation in evaluations if evaluation.score_e4 is not None]
     solved, mean = sum(score > 0 for score in scores), sum(scores) / max(1, len(scores)) / 10_000

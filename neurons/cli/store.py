@@ -63,10 +63,8 @@ def migrate(
     from arena.store.schema import migrate as migrate_schema
 
     before = migrate_schema(owner_dsn)
-    if before == SCHEMA_REVISION:
-        typer.echo(f"the schema was at {SCHEMA_REVISION} already")
-    else:
-        typer.echo(f"the schema went from {before or 'nothing'} to {SCHEMA_REVISION}")
+    made = f"went from {before or 'nothing'} to {SCHEMA_REVISION}"
+    typer.echo(f"the schema {made if before != SCHEMA_REVISION else f'was at {before} already'}")
     if hotkey:
         password = secrets.token_urlsafe(24)
         provision_validator(owner_dsn, hotkey, password)
