@@ -42,6 +42,7 @@ from training.corpus.model import ExecutedTrace, RejectCode, Trace
 from training.trac.asking import Asker, Usage, write_results
 
 if TYPE_CHECKING:
+    from training.corpus.building import Built
     from training.corpus.report import Funnel
     from training.trac.oracle import OracleReport
 
@@ -158,13 +159,7 @@ def build(
             show({"built": [], "funnels": empty}, [_funnel_text(next(iter(empty.values())))])
         made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
         built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=progress)
-    lines = [_funnel_text(built[0].funnel), ""]
-    for one in built:
-        name = f"  ({one.name})" if len(built) > 1 else ""
-        lines.append(f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{name}")
-    lines.append(f"page: {Path(built[0].folder) / 'report.html'}")
-    lines.append(f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50")
-    show({"built": built}, lines)
+    show({"built": built}, _built_lines(built))
 
 
 @command(app, "show")
@@ -225,6 +220,16 @@ def _brought(exports: list[str], below: Path) -> dict[Path, str]:
             else:
                 found[Path(named).absolute()] = ""
     return found
+
+
+def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:
+    yield _funnel_text(built[0].funnel)
+    yield ""
+    for one in built:
+        name = f"  ({one.name})" if len(built) > 1 else ""
+        yield f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{name}"
+    yield f"page: {Path(built[0].folder) / 'report.html'}"
+    yield f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50"
 
 
 def _funnel_text(funnel: Funnel) -> str:
