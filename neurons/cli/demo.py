@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arena.gate.rules import RULES
-from arena.submissions.admission import read_report
+from arena.submissions.submission import read_report
 from neurons.cli.options import command, settings_of
 from neurons.cli.presenter import EXIT_INTEGRITY
 from neurons.race.sentences import names_of, short

@@ -16,7 +16,7 @@ from arena.chain.keys import verify
 from arena.chain.opening import open_timelock
 from arena.exchange.operator_files import ReleaseStore, SignedRelease
 from arena.records.port import EVERY_STATE
-from arena.submissions.admission import read_report
+from arena.submissions.submission import read_report
 from foundation.errors import Failure
 from neurons.cli.options import StateDirOption, StoreFlags, WalletFlags, command, settings_of
 from neurons.cli.presenter import EXIT_USAGE, refuse, show
