@@ -86,6 +86,13 @@ def test_the_empty_thought_that_the_template_adds_to_a_last_text_is_not_learnt(c
     assert codec.decode(masked_runs(thought.token_ids, thought.mask)[-1]).startswith("<think>\nIt fits.")
 
 
+def test_calls_are_rendered_as_a_server_writes_them_however_they_were_spaced(codec: Qwen3Codec) -> None:
+    spellings = ('{"q":"\\u00e9"}', '{ "q" :"é"}', '{"q": "é"}')
+    turns = [Message(role="assistant", calls=(Call(id="1", name="find_product", arguments=one),)) for one in spellings]
+    first, *others = [codec.row("t", (Message(role="user", content="x"), turn), "[]", ROOM) for turn in turns]
+    assert others == [first, first] and '"arguments": {"q": "é"}}' in codec.decode(first.token_ids)
+
+
 def test_a_row_over_the_limit_is_refused_and_one_at_the_limit_is_whole(codec: Qwen3Codec) -> None:
     length = len(codec.row("t", conversation(), TOOLS, ROOM).token_ids)
     assert len(codec.row("t", conversation(), TOOLS, length).token_ids) == length

@@ -192,6 +192,19 @@ def test_the_server_is_asked_which_weights_it_holds(stock: Stock, local: Any, tm
             VllmSampler(url, "base", stock.codec).load_adapter(mine)
 
 
+def test_an_adapter_whose_folder_is_gone_is_loaded_anew_or_refused(stock: Stock, local: Any, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "adapter_model.safetensors").write_bytes(b"one")
+    name, double = f"adapter-{weights_sha256(mine)[:16]}", VllmDouble(lambda *given: local.sample(*given[1:]))
+    double.models |= {"base": str(stock.model), name: str(tmp_path / "gone")}
+    with serve(double) as url:
+        with pytest.raises(ArenaError, match=r"U3001.*is gone"):
+            VllmSampler(url, name, stock.codec).served_weights()
+        VllmSampler(url, "base", stock.codec).load_adapter(mine)
+    assert double.models[name] == str(mine)
+
+
 def test_a_reply_without_tokens_is_refused_and_never_guessed_at(stock: Stock, local: Any) -> None:
     def one_logprob_less(body: dict[str, Any]) -> dict[str, Any]:
         body["choices"][0]["logprobs"]["token_logprobs"].pop()

@@ -62,7 +62,9 @@ def serve(double: VllmDouble) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            data = [{"id": name, "object": "model", "root": root} for name, root in double.models.items()]
+            parents = {name: "base" for name in double.models if name.startswith("adapter-")}
+            listed_of = double.models.items()
+            data = [{"id": one, "object": "model", "root": root, "parent": parents.get(one)} for one, root in listed_of]
             listed = {"object": "list", "data": data}
             self.answer(200, json.dumps(listed).encode())
 
