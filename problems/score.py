@@ -20,19 +20,8 @@ from typing import Literal
 import msgspec
 
 from foundation.errors import ArenaError
+from problems import model
 from problems.axes import Pair, ask, attribute_pairs_of, best_offer, match, meets_price, sku_pairs_of
-from problems.model import (
-    Axis,
-    OutcomeScore,
-    Problem,
-    Product,
-    RewardItem,
-    SlotScore,
-    UnscoredOutcome,
-    Voucher,
-    check_problem,
-    read_product,
-)
 from problems.titles import TitleMatcher
 
 FINDINGS: dict[str, str] = {
@@ -45,17 +34,17 @@ FINDINGS: dict[str, str] = {
 }
 _PLAIN_ID = re.compile(r"[0-9A-Za-z_-]+")
 
-ProductOf = Callable[[str], Product | None]
+ProductOf = Callable[[str], model.Product | None]
 
 
 def score(
-    problem: Problem,
+    problem: model.Problem,
     recommended: Sequence[str],
     product_of: ProductOf,
     titles: TitleMatcher,
     *,
     unsurfaced: Collection[str] = (),
-) -> OutcomeScore | UnscoredOutcome:
+) -> model.OutcomeScore | model.UnscoredOutcome:
     """Score the recommended ids, the i-th id against the i-th reward.
 
     `recommended` is what `parse_recommendation` returned: stripped, without repetitions, in order. `product_of` gives
@@ -63,7 +52,7 @@ def score(
     `unsurfaced` make their slot a missing one.
     """
     try:
-        check_problem(problem)
+        model.check_problem(problem)
         ids: list[str | None] = [*recommended[: len(problem.rewards)]]
         ids += [None] * (len(problem.rewards) - len(ids))
         products = [
@@ -74,7 +63,7 @@ def score(
         for item, chosen, product in zip(problem.rewards, ids, products, strict=True):
             is_answer = product is not None and product.product_id == item.product_id
             axes = ask(item) if product is None else match(item, product, titles)
-            slot = SlotScore(
+            slot = model.SlotScore(
                 recommended_id=chosen,
                 is_found=product is not None,
                 is_answer=is_answer,
@@ -86,7 +75,7 @@ def score(
             slots.append(slot)
         return _sum_up(problem, tuple(slots), products, titles.name, recommended)
     except ArenaError as error:
-        return UnscoredOutcome(failure=error.failure)
+        return model.UnscoredOutcome(failure=error.failure)
 
 
 def parse_recommendation(text: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -109,7 +98,7 @@ def parse_recommendation(text: object) -> tuple[tuple[str, ...], tuple[str, ...]
     return ids, tuple(findings)
 
 
-def reference_fields(problem: Problem, outcome: OutcomeScore) -> dict[str, float | bool]:
+def reference_fields(problem: model.Problem, outcome: model.OutcomeScore) -> dict[str, float | bool]:
     """The outcome under the reference's own keys: means over slots as floats, for parity checks and reports.
 
     `sku & attrs` is the reference's joint field. `shop` and `budget` stand only in their own bucket. Each field is
@@ -134,8 +123,8 @@ def reference_fields(problem: Problem, outcome: OutcomeScore) -> dict[str, float
 
 
 def _product_in_slot(
-    item: RewardItem, chosen: str | None, product_of: ProductOf, unsurfaced: Collection[str]
-) -> Product | None:
+    item: model.RewardItem, chosen: str | None, product_of: ProductOf, unsurfaced: Collection[str]
+) -> model.Product | None:
     """The document in a slot, or None when the slot is missing. Raises ArenaError P4005 or P4006."""
     if chosen is None or chosen in unsurfaced:
         return None
@@ -144,16 +133,16 @@ def _product_in_slot(
         if chosen == item.product_id:
             raise ArenaError("P4006", chosen)  # the right answer must never count as a miss
         return None
-    return read_product(product)
+    return model.read_product(product)
 
 
 def _sum_up(
-    problem: Problem,
-    slots: tuple[SlotScore, ...],
-    products: Sequence[Product | None],
+    problem: model.Problem,
+    slots: tuple[model.SlotScore, ...],
+    products: Sequence[model.Product | None],
     matcher: str,
     recommended: Sequence[str],
-) -> OutcomeScore:
+) -> model.OutcomeScore:
     """The outcome over slots. Shop and budget count only when every slot has rule > 0.
 
     A failure earns its rule share, in shop and voucher halved with the joint rule.
@@ -180,7 +169,7 @@ def _sum_up(
     joint = {"product": None, "shop": is_one_shop, "voucher": is_within_budget}[problem.bucket]
     failed = rule if problem.bucket == "product" else (rule + int(bool(joint))) / 2
     is_success = all(slot.is_satisfied for slot in slots) and joint is not False
-    return OutcomeScore(
+    return model.OutcomeScore(
         titles=matcher,
         bucket=problem.bucket,
         slots=slots,
@@ -198,11 +187,11 @@ def _are_plain(ids: Iterable[str]) -> bool:
     return all(_PLAIN_ID.fullmatch(product_id) for product_id in ids)
 
 
-def _rule(slot: SlotScore) -> Fraction:
+def _rule(slot: model.SlotScore) -> Fraction:
     return Fraction(slot.rule_hits, slot.rule_total)
 
 
-def _share(*axes: Axis) -> Fraction:
+def _share(*axes: model.Axis) -> Fraction:
     total = sum(axis.total for axis in axes)
     return Fraction(sum(axis.hits for axis in axes), total) if total else Fraction(0)
 
@@ -234,7 +223,7 @@ def total_price(prices_php: Iterable[float]) -> float:
     return functools.reduce(operator.add, prices_php, 0.0)
 
 
-def discounted_total(total_php: float, voucher: Voucher) -> float:
+def discounted_total(total_php: float, voucher: model.Voucher) -> float:
     """The total after the discount, for an eligible basket. A face value above the total gives a negative price.
 
     Raises ArenaError P4003 when the voucher lacks the amounts its discount type needs.
@@ -246,7 +235,7 @@ def discounted_total(total_php: float, voucher: Voucher) -> float:
     raise ArenaError("P4003", f"a {voucher.discount_type} discount lacks its amounts")
 
 
-def settle_bill(prices_php: Sequence[float], shop_ids: Sequence[str], voucher: Voucher) -> Bill:
+def settle_bill(prices_php: Sequence[float], shop_ids: Sequence[str], voucher: model.Voucher) -> Bill:
     """The bill for a basket in slot order.
 
     The voucher applies where its threshold is met (inclusive), a shop's only to a basket of one shop. The budget is met
@@ -277,14 +266,14 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain_outcome(
-    problem: Problem, outcome: OutcomeScore, product_of: ProductOf, titles: TitleMatcher
+    problem: model.Problem, outcome: model.OutcomeScore, product_of: ProductOf, titles: TitleMatcher
 ) -> tuple[Constraint, ...]:
     """Every constraint of a problem, in order of slots, with what the recommended product has there.
 
     An id that is the answer's meets its slot whatever its fields say, as the score has it.
     """
     found: list[Constraint] = []
-    basket: list[Product] = []
+    basket: list[model.Product] = []
     for number, (item, slot) in enumerate(zip(problem.rewards, outcome.slots, strict=True), 1):
         product = product_of(slot.recommended_id) if slot.is_found and slot.recommended_id else None
         if product is not None and slot.rule_hits:
@@ -316,7 +305,7 @@ def explain_outcome(
 
 
 def _compared(
-    item: RewardItem, product: Product | None, titles: TitleMatcher
+    item: model.RewardItem, product: model.Product | None, titles: TitleMatcher
 ) -> Iterator[tuple[ConstraintAxis, str, str, bool]]:
     """(axis, asked, what the product has, whether that meets it) of each rule; nothing is met without a product."""
     skus, attributes = sku_pairs_of(item), attribute_pairs_of(item)
@@ -339,7 +328,7 @@ def _compared(
         yield axis, f"{key}: {value}", f"{key}: {values}" if values else f"no {key}", (key, value) in offered
 
 
-def _why_missing(slot: SlotScore) -> str:
+def _why_missing(slot: model.SlotScore) -> str:
     if slot.recommended_id is None:
         return "nothing recommended"
     if slot.is_unsurfaced:

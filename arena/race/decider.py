@@ -15,6 +15,7 @@ import msgspec
 
 from arena.chain.port import BeaconRound
 from arena.policy import Policy, RaceRules
+from arena.race import machine
 from arena.race.agreement import (
     NO_QUORUM,
     NOT_OURS,
@@ -32,54 +33,16 @@ from arena.race.agreement import (
     validators_of,
 )
 from arena.race.draw import draw_problems, is_work_due, race_seed, work_order
-from arena.race.machine import (
-    AdoptSettlement,
-    AnchoredLog,
-    AnchorLog,
-    Commit,
-    Effect,
-    EnqueueItems,
-    EnqueueStandIns,
-    Event,
-    FetchBeacon,
-    FieldFixed,
-    FixField,
-    ProblemsDrawn,
-    PullLogs,
-    RaceClosed,
-    RaceObservation,
-    RaceOpened,
-    RaceSettled,
-    RaceState,
-    ReadChain,
-    ReleaseBatch,
-    SealBatch,
-    Settle,
-    SettlementDue,
-    own_log,
-)
 from arena.race.schedule import ANCHOR, RECEIPT, RaceMoment, Roll, Timeline, timeline
 from arena.race.scores import control_subject
 from arena.race.settle import NO_BEACON, settlement_sha256
 from arena.records.model import Context, Stage, Subject
 from arena.records.port import Lease, Requeue, WorkItem
+from foundation import codes
 from foundation.canonical import content_hash
-from foundation.codes import (
-    CAP_REACHED,
-    JOB_QUARANTINED,
-    LEASE_LOST,
-    MODEL_BUSY,
-    MODEL_FAILED,
-    MODEL_UNREADABLE,
-    NO_ENDPOINT,
-    OUT_OF_TIME,
-    REQUEST_PROVOKED,
-    RESOURCE_LIMIT,
-    Owner,
-)
 from foundation.errors import Failure
 
-Due = tuple[Event | Effect, ...]
+Due = tuple[machine.Event | machine.Effect, ...]
 
 _TIME_IS_OVER = "the time for results is over"
 STAND_INS_WAITING = 64  # at most, so that what others do meanwhile is not in our queue
@@ -89,27 +52,27 @@ class _Race(msgspec.Struct, frozen=True):
     """A race past its close, at one moment. `beacon` is its own round, once fetched; `plan` says when its validators
     agree on what; one that `is_sole` is a quorum by itself, and waits for its own work alone."""
 
-    state: RaceState
-    facts: RaceObservation
-    opened: RaceOpened
+    state: machine.RaceState
+    facts: machine.RaceObservation
+    opened: machine.RaceOpened
     beacon: BeaconRound | None
     plan: Timeline
     is_sole: bool
 
 
-def decide(state: RaceState, facts: RaceObservation) -> Due:
+def decide(state: machine.RaceState, facts: machine.RaceObservation) -> Due:
     """What is due now: events to append as they are, effects to carry out. Empty: wait.
 
     At most one event comes back, and it is last; append it, apply it and ask again.
     """
     opened, closed = state.opened, state.closed
     if opened is None:
-        return (SealBatch(),)
+        return (machine.SealBatch(),)
     if closed is None:
         if facts.now_ms < opened.closes_ms or facts.closing_block is None:
             return ()
         return (
-            RaceClosed(
+            machine.RaceClosed(
                 closing_block=facts.closing_block,
                 beacon_network=facts.beacon_network,
                 beacon_round=facts.beacon_round,
@@ -118,15 +81,15 @@ def decide(state: RaceState, facts: RaceObservation) -> Due:
     if state.settlement is not None:
         if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.visibility)
             return ()
-        return (ReleaseBatch(),)
+        return (machine.ReleaseBatch(),)
     plan, is_read = timeline(opened.closes_ms, opened.policy.race), state.read("closing") is not None
     if facts.now_ms >= plan.abandon_ms and not (is_read and is_sole(state, facts.validator)):
-        return (RaceSettled(settlement=cancelled(state, NOT_OURS if state.read("countersign") else TOO_LATE)),)
+        return (machine.RaceSettled(settlement=cancelled(state, NOT_OURS if state.read("countersign") else TOO_LATE)),)
     beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
     race = _Race(state, facts, opened, beacon, plan, is_sole(state, facts.validator))
-    fetch = () if beacon else (FetchBeacon(round=closed.beacon_round),)
+    fetch = () if beacon else (machine.FetchBeacon(round=closed.beacon_round),)
     if not is_read:
-        return (*fetch, ReadChain(moment="closing", at_ms=plan.closing_ms, hotkeys=None))
+        return (*fetch, machine.ReadChain(moment="closing", at_ms=plan.closing_ms, hotkeys=None))
     if state.stage == "closed":
         return _while_closed(race, fetch)
     return _while_running(race) if state.stage == "running" else _while_settling(race)
@@ -137,12 +100,12 @@ def _while_closed(race: _Race, fetch: Due) -> Due:
     due = (*fetch, *_roll_due(race, "field"))
     if state.field is None:
         if facts.is_previous_settled:
-            due += _once_held(race, "field", FixField)
+            due += _once_held(race, "field", machine.FixField)
     elif state.field.field and state.field.validators and race.beacon is not None:
         seed = race_seed(state.race_id, opened.batch.batch_sha256, race.beacon)
         problem_ids = (problem.problem_id for problem in opened.batch.problems)
         drawn = draw_problems(seed, problem_ids, opened.policy.race.problems)
-        return (ProblemsDrawn(beacon=race.beacon, seed=seed, drawn=drawn, drawn_ms=facts.now_ms),)
+        return (machine.ProblemsDrawn(beacon=race.beacon, seed=seed, drawn=drawn, drawn_ms=facts.now_ms),)
     return _with_end(race, due)
 
 
@@ -151,12 +114,12 @@ def _while_running(race: _Race) -> Due:
     assert state.draw is not None, "a race runs after its draw"
     due: Due = ()
     if state.items is None:
-        due = (EnqueueItems(items=race_items(state, facts.validator)),)
+        due = (machine.EnqueueItems(items=race_items(state, facts.validator)),)
     elif facts.done is not None and not is_anchoring(race.plan, facts.now_ms):
         late = stand_in_items(state, facts.validator, facts.done, facts.now_ms - state.draw.drawn_ms)
         room = STAND_INS_WAITING - facts.open_race_items
         if late and room > 0:
-            due = (EnqueueStandIns(items=late, room=room),)
+            due = (machine.EnqueueStandIns(items=late, room=room),)
     return _with_end(race, due)
 
 
@@ -166,44 +129,46 @@ def _while_settling(race: _Race) -> Due:
     if _counted(race, "results") is None:
         return due
     if state.proposed is None and state.field is not None:
-        due += _once_held(race, "results", Settle)
+        due += _once_held(race, "results", machine.Settle)
     if race.is_sole:
-        return due if state.proposed is None else (RaceSettled(settlement=state.proposed),)
+        return due if state.proposed is None else (machine.RaceSettled(settlement=state.proposed),)
     own = countersign_value(state.race_id, settlement_sha256(state.proposed)) if state.proposed else None
     if own and _may_state(race, "countersign") and facts.now_ms < plan.countersign_ms:
-        due += (Commit(moment="countersign", sha256=own),)
+        due += (machine.Commit(moment="countersign", sha256=own),)
     due += _read_due(race, "countersign")
     if state.read("countersign") is None:
         return due
     value = quorum_of(state)
     if value is None:
-        return (RaceSettled(settlement=cancelled(state, NO_QUORUM)),)
+        return (machine.RaceSettled(settlement=cancelled(state, NO_QUORUM)),)
     if state.proposed is not None and own == value:
-        return (RaceSettled(settlement=state.proposed),)
+        return (machine.RaceSettled(settlement=state.proposed),)
     # What counts is fixed: a settlement of ours that is another stays another. One that lacks a log may still come.
     is_hopeless = state.proposed is not None or state.field is None or facts.now_ms >= plan.give_up_ms
-    return (*due, AdoptSettlement(value=value)) if is_hopeless else due
+    return (*due, machine.AdoptSettlement(value=value)) if is_hopeless else due
 
 
-def _counted(race: _Race, roll: Roll) -> tuple[AnchoredLog, ...] | None:
+def _counted(race: _Race, roll: Roll) -> tuple[machine.AnchoredLog, ...] | None:
     """The logs that a roll counts, None before that is known. A validator alone counts its own as it is; for the field
     it first waits a while for agents that are undecided."""
     if not race.is_sole:
         counted = counted_roll(race.state, roll)
         return None if counted is None else counted.logs
     is_waiting = race.facts.pending_qualifying > 0 and race.facts.now_ms < race.plan.field_anchor_ms
-    return None if roll == "field" and is_waiting else (own_log(race.facts.validator),)
+    return None if roll == "field" and is_waiting else (machine.own_log(race.facts.validator),)
 
 
-def _once_held(race: _Race, roll: Roll, effect: type[FixField | Settle]) -> Due:
+def _once_held(race: _Race, roll: Roll, effect: type[machine.FixField | machine.Settle]) -> Due:
     """An effect over the logs that a roll counted, once all of them are held; before, what is lacking is asked for."""
     counted, plan = _counted(race, roll), race.plan
     if counted is None:
         return ()
-    missing = lacking(counted, (own_log(race.facts.validator), *race.facts.held))
+    missing = lacking(counted, (machine.own_log(race.facts.validator), *race.facts.held))
     if not missing:
         return (effect(logs=counted),)
-    return (PullLogs(roll=roll, logs=missing, until_ms=plan.settling_ms if roll == "field" else plan.abandon_ms),)
+    return (
+        machine.PullLogs(roll=roll, logs=missing, until_ms=plan.settling_ms if roll == "field" else plan.abandon_ms),
+    )
 
 
 def _with_end(race: _Race, due: Due) -> Due:
@@ -212,14 +177,17 @@ def _with_end(race: _Race, due: Due) -> Due:
     state, facts, plan = race.state, race.facts, race.plan
     if race.is_sole:
         why = _why_nothing_more(race)
-        return (SettlementDue(settling_block=facts.finalized_block, why=why),) if why else due
+        return (machine.SettlementDue(settling_block=facts.finalized_block, why=why),) if why else due
     due += (*_anchor_due(race, "results"), *_read_due(race, "settling"))
     read = state.read("settling")
     is_catching_up = state.draw is None and facts.now_ms < plan.settling_ms + plan.lead_ms
     is_catching_up &= state.field is None or bool(state.field.field)
     if read is None or is_catching_up:
         return due
-    return (*due, SettlementDue(settling_block=read.block, why=_TIME_IS_OVER if state.draw else _why_undrawn(facts)))
+    return (
+        *due,
+        machine.SettlementDue(settling_block=read.block, why=_TIME_IS_OVER if state.draw else _why_undrawn(facts)),
+    )
 
 
 def _why_nothing_more(race: _Race) -> str:
@@ -239,7 +207,7 @@ def _why_nothing_more(race: _Race) -> str:
     return _why_undrawn(facts) if is_answered and facts.now_ms >= race.opened.closes_ms + rules.beacon_grace_ms else ""
 
 
-def _why_undrawn(facts: RaceObservation) -> str:
+def _why_undrawn(facts: machine.RaceObservation) -> str:
     return f"the batch did not open ({facts.batch_failure})" if facts.batch_failure else NO_BEACON
 
 
@@ -259,25 +227,25 @@ def _roll_due(race: _Race, roll: Roll) -> Due:
     logs = anchored_logs(name, anchors.commitments)
     missing = lacking(logs, facts.held)
     if missing:
-        due += (PullLogs(roll=roll, logs=missing, until_ms=receipt_ms),)
+        due += (machine.PullLogs(roll=roll, logs=missing, until_ms=receipt_ms),)
     patience_ms = plan.lead_ms if missing else 2 * plan.lead_ms
     if _may_state(race, moment) and facts.now_ms >= receipt_ms - patience_ms:
         held = [log.validator for log in logs if log not in missing]
-        due += (Commit(moment=moment, sha256=receipt(name, held)),)
+        due += (machine.Commit(moment=moment, sha256=receipt(name, held)),)
     return due
 
 
 def _anchor_due(race: _Race, roll: Roll) -> Due:
     moment, now_ms, plan = ANCHOR[roll], race.facts.now_ms, race.plan
     is_time = plan.at(moment) - plan.lead_ms <= now_ms < plan.at(moment)
-    return (AnchorLog(moment=moment, roll=roll),) if is_time and _may_state(race, moment) else ()
+    return (machine.AnchorLog(moment=moment, roll=roll),) if is_time and _may_state(race, moment) else ()
 
 
 def _read_due(race: _Race, moment: RaceMoment) -> Due:
     at_ms = race.plan.at(moment)
     if race.state.read(moment) is not None or race.facts.now_ms < at_ms:
         return ()
-    return (ReadChain(moment=moment, at_ms=at_ms, hotkeys=validators_of(race.state)),)
+    return (machine.ReadChain(moment=moment, at_ms=at_ms, hotkeys=validators_of(race.state)),)
 
 
 def _may_state(race: _Race, moment: RaceMoment) -> bool:
@@ -310,7 +278,7 @@ def qualifying_items(
     return tuple(_item(subject, context, rules) for context in contexts)
 
 
-def race_items(state: RaceState, validator: str) -> tuple[WorkItem, ...]:
+def race_items(state: machine.RaceState, validator: str) -> tuple[WorkItem, ...]:
     """One item per (problem, agent) of a drawn race that is assigned to `validator`, problem by problem, so that an
     unfinished race lacks problems and not agents. Ahead of them the control agent on every drawn problem, so that no
     field, however slow, stands between it and its problems.
@@ -335,7 +303,7 @@ def witness_item(item: WorkItem, rules: RaceRules) -> WorkItem | None:
 
 
 def stand_in_items(
-    state: RaceState, validator: str, done: Mapping[str, frozenset[tuple[str, str]]], waited_ms: int
+    state: machine.RaceState, validator: str, done: Mapping[str, frozenset[tuple[str, str]]], waited_ms: int
 ) -> tuple[WorkItem, ...]:
     """The items of pairs for which `validator` stands in `waited_ms` after the draw.
 
@@ -363,12 +331,12 @@ def stand_in_items(
     return tuple(items)
 
 
-def _drawn(state: RaceState) -> tuple[RaceOpened, FieldFixed, ProblemsDrawn]:
+def _drawn(state: machine.RaceState) -> tuple[machine.RaceOpened, machine.FieldFixed, machine.ProblemsDrawn]:
     assert state.opened is not None and state.field is not None and state.draw is not None, "work follows the draw"
     return state.opened, state.field, state.draw
 
 
-def _pairs(state: RaceState) -> Iterator[tuple[WorkItem, tuple[str, ...]]]:
+def _pairs(state: machine.RaceState) -> Iterator[tuple[WorkItem, tuple[str, ...]]]:
     """Every (problem, agent) of a race as a work item, problem by problem, with the order of its validators."""
     _, field, draw = _drawn(state)
     agents = sorted((candidate.subject for candidate in field.field), key=lambda subject: subject.agent_version_id)
@@ -378,7 +346,7 @@ def _pairs(state: RaceState) -> Iterator[tuple[WorkItem, tuple[str, ...]]]:
             yield _item(subject, context), order
 
 
-def _contexts(state: RaceState) -> Iterator[Context]:
+def _contexts(state: machine.RaceState) -> Iterator[Context]:
     opened, _, draw = _drawn(state)
     sealed = {problem.problem_id: problem for problem in opened.batch.problems}
     for problem_id in draw.drawn:
@@ -398,7 +366,9 @@ def _item(subject: Subject, context: Context, policy_sha256: str = "") -> WorkIt
 
 # No agent can bring these about: nothing at all answers, or this node lost the lease. U3007 is none of them: the agent
 # chooses the length, model and temperature that are not served. Nor is U3008: its own requests can fill the endpoint.
-_NOBODYS = frozenset({NO_ENDPOINT, MODEL_FAILED, MODEL_UNREADABLE, MODEL_BUSY, LEASE_LOST})
+_NOBODYS = frozenset(
+    {codes.NO_ENDPOINT, codes.MODEL_FAILED, codes.MODEL_UNREADABLE, codes.MODEL_BUSY, codes.LEASE_LOST}
+)
 _DOUBLINGS_MAX = 7  # of the longest wait: from ten minutes to a day
 
 
@@ -409,17 +379,19 @@ def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, ru
     The delay doubles with every fault of the item, from `retry_ms` to `retry_max_ms`, so that an item that can't be
     served stands behind all others. Beyond `attempts` faults of ours a qualifying item's longest wait doubles, too.
     """
-    is_ours = failure.owner is Owner.VALIDATOR
-    is_quarantined = failure.code == JOB_QUARANTINED
-    is_capped = failure.code == CAP_REACHED and stage == "race"  # its problem is stopped for everybody
+    is_ours = failure.owner is codes.Owner.VALIDATOR
+    is_quarantined = failure.code == codes.JOB_QUARANTINED
+    is_capped = failure.code == codes.CAP_REACHED and stage == "race"  # its problem is stopped for everybody
     is_used_up = is_ours and stage == "race" and (is_quarantined or counted + 1 >= rules.attempts)
-    if is_used_up or is_capped or failure.owner in (Owner.PROBLEM, Owner.AGENT):
+    if is_used_up or is_capped or failure.owner in (codes.Owner.PROBLEM, codes.Owner.AGENT):
         return None
     most_ms = rules.retry_max_ms
     if is_ours and stage == "qualifying":
         most_ms <<= min(max(0, counted - rules.attempts), _DOUBLINGS_MAX)
     delay_ms = most_ms if is_quarantined else min(most_ms, rules.retry_ms << min(faults, 32))
-    return Requeue(delay_ms=delay_ms, is_fault=True, is_counted=is_ours, is_refused=failure.code == REQUEST_PROVOKED)
+    return Requeue(
+        delay_ms=delay_ms, is_fault=True, is_counted=is_ours, is_refused=failure.code == codes.REQUEST_PROVOKED
+    )
 
 
 def overdraft(lease: Lease, policy: Policy) -> Failure | None:
@@ -431,10 +403,10 @@ def overdraft(lease: Lease, policy: Policy) -> Failure | None:
     if lease.item.subject.is_control:
         return None
     if 0 < limit_ms <= lease.agent_ms:
-        return Failure(code=OUT_OF_TIME, detail=f"{lease.agent_ms} of {limit_ms} ms in {stage}")
+        return Failure(code=codes.OUT_OF_TIME, detail=f"{lease.agent_ms} of {limit_ms} ms in {stage}")
     if stage == "race" and 0 < race.body_bytes <= lease.body_bytes:
         return Failure(
-            code=RESOURCE_LIMIT, detail=f"{lease.body_bytes} of {race.body_bytes} bytes of records in a race"
+            code=codes.RESOURCE_LIMIT, detail=f"{lease.body_bytes} of {race.body_bytes} bytes of records in a race"
         )
     return None
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from arena.chain.port import Subtensor, Verifier
+from arena.records import model
 from arena.records.body import restore_frame
 from arena.records.inspection import RecordFinding, Rule, inspect
 from arena.records.log import (
@@ -33,20 +34,6 @@ from arena.records.log import (
     read_checkpoint,
     require_anchor,
 )
-from arena.records.model import (
-    AttemptRecord,
-    BodyFrame,
-    Context,
-    Entry,
-    EvaluationRecord,
-    GateRecord,
-    Head,
-    Payload,
-    ReleaseRecord,
-    SettlementRecord,
-    StoredCheckpoint,
-    VerdictRecord,
-)
 from arena.records.port import RecordStore, StoredSource
 from foundation.codes import VERIFIER_DIED
 from foundation.errors import ArenaError
@@ -55,7 +42,7 @@ from foundation.long_work import PhaseProgress, rare_collections
 from problems.model import OutcomeScore
 
 DEFECTS_KEPT = 1000
-_EVALUATION = str(EvaluationRecord.__struct_config__.tag)
+_EVALUATION = str(model.EvaluationRecord.__struct_config__.tag)
 
 
 class Defect(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +57,7 @@ class Defect(msgspec.Struct, frozen=True, kw_only=True):
 class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Where one verified log ends."""
 
-    head: Head
+    head: model.Head
     checkpoint: Checkpoint
 
 
@@ -98,9 +85,9 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 class _RaceReferences(msgspec.Struct):
     """What one log says of one race. `contexts`: the distinct ones of its records, each with its first record."""
 
-    contexts: dict[Context, int]
-    settlement: tuple[int, SettlementRecord] | None = None
-    release: tuple[int, ReleaseRecord] | None = None
+    contexts: dict[model.Context, int]
+    settlement: tuple[int, model.SettlementRecord] | None = None
+    release: tuple[int, model.ReleaseRecord] | None = None
 
 
 # What is said of a record that refers to what no record of its log states, by what it would take.
@@ -120,16 +107,19 @@ class References:
         self._wanted: dict[tuple[Any, ...], int] = {}  # the same -> the first record that refers to it
         self._races: dict[tuple[str, str], _RaceReferences] = {}  # validator, race
 
-    def take(self, validator: str, seq: int, payload: Payload) -> tuple[Rule, str] | None:
+    def take(self, validator: str, seq: int, payload: model.Payload) -> tuple[Rule, str] | None:
         """Note one record; what is wrong with it beside the ones before, or None."""
         stated, wanted = self._stated.setdefault, self._wanted.setdefault
-        if isinstance(payload, AttemptRecord | EvaluationRecord | VerdictRecord) and payload.context.stage == "race":
+        if (
+            isinstance(payload, model.AttemptRecord | model.EvaluationRecord | model.VerdictRecord)
+            and payload.context.stage == "race"
+        ):
             self._race(validator, payload.context.race_id).contexts.setdefault(payload.context, seq)
         match payload:
-            case AttemptRecord(ended="evaluated"):
+            case model.AttemptRecord(ended="evaluated"):
                 stated(("attempt", validator, payload.attempt_id, payload.body_sha256), seq)
                 wanted(("evaluation", validator, payload.attempt_id, payload.body_sha256), seq)
-            case EvaluationRecord():
+            case model.EvaluationRecord():
                 stated(("evaluation", validator, payload.attempt_id, payload.body_sha256), seq)
                 stated(("verdict", validator, payload.body_sha256), seq)
                 wanted(("attempt", validator, payload.attempt_id, payload.body_sha256), seq)
@@ -137,21 +127,21 @@ class References:
                 key = ("double", validator, context.stage, context.race_id, context.problem_id, agent)
                 if isinstance(payload.outcome, OutcomeScore) and (first := stated(key, seq)) != seq:
                     return "double", f"record {first} already counts for this agent, problem and stage"
-            case VerdictRecord():
+            case model.VerdictRecord():
                 wanted(("verdict", validator, payload.verdict.body_sha256), seq)
-            case SettlementRecord():
+            case model.SettlementRecord():
                 race = self._race(validator, payload.race_id)
                 if race.settlement:
                     return "settlement", f"record {race.settlement[0]} already settles race {payload.race_id}"
                 race.settlement = (seq, payload)
-            case ReleaseRecord():
+            case model.ReleaseRecord():
                 race = self._race(validator, payload.race_id)
                 if race.release:
                     return "release", f"record {race.release[0]} already releases race {payload.race_id}"
                 race.release = (seq, payload)
-            case GateRecord(decided_by="gate"):
+            case model.GateRecord(decided_by="gate"):
                 stated(("gate", validator, payload.subject), seq)
-            case GateRecord() if ("gate", validator, payload.subject) not in self._stated:
+            case model.GateRecord() if ("gate", validator, payload.subject) not in self._stated:
                 wanted(("gate", validator, payload.subject, "before"), seq)
         return None
 
@@ -183,7 +173,7 @@ class References:
 
 
 def _settlement_defects(
-    seq: int, settled: SettlementRecord, contexts: dict[Context, int]
+    seq: int, settled: model.SettlementRecord, contexts: dict[model.Context, int]
 ) -> Iterator[tuple[int, Rule, str]]:
     """A settlement against itself, and the race's records that name a batch against it."""
     drawn = set(settled.drawn)
@@ -199,7 +189,7 @@ def _settlement_defects(
 
 
 def _release_defects(
-    seq: int, released: ReleaseRecord, contexts: dict[Context, int]
+    seq: int, released: model.ReleaseRecord, contexts: dict[model.Context, int]
 ) -> Iterator[tuple[int, Rule, str]]:
     """The race's records against the clusters its release opens: the salt turns each into what was committed to."""
     if not SHA256.fullmatch(released.salt):
@@ -236,7 +226,7 @@ class LogCheck:
         for point in checkpoints:
             self.expect_checkpoint(point)
 
-    def head(self, validator: str) -> Head:
+    def head(self, validator: str) -> model.Head:
         """Where a log stands after what was taken."""
         return self._log(validator).head
 
@@ -328,7 +318,7 @@ T = TypeVar("T")
 
 BATCH = 128  # records that are loaded, inspected and taken together
 
-BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[BodyFrame]]]
+BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[model.BodyFrame]]]
 
 
 async def verify_store(
@@ -374,7 +364,7 @@ async def verify_store(
 
 
 def _expect_stored(
-    check: LogCheck, validator: str, stored: Sequence[StoredCheckpoint], verify_signature: Verifier
+    check: LogCheck, validator: str, stored: Sequence[model.StoredCheckpoint], verify_signature: Verifier
 ) -> None:
     """Hold the log against its stored checkpoints; one that is not what it is stored as is a defect."""
     for checkpoint in stored:
@@ -395,7 +385,7 @@ def _expect_stored(
 
 
 async def _check_anchor(
-    check: LogCheck, checkpoint: StoredCheckpoint, subtensor: Subtensor | None, verify_signature: Verifier
+    check: LogCheck, checkpoint: model.StoredCheckpoint, subtensor: Subtensor | None, verify_signature: Verifier
 ) -> None:
     """Ask the chain whether it held this checkpoint in the block its anchor names; and the store, of which hash."""
     is_other = checkpoint.anchored_sha256 not in ("", note_sha256(checkpoint.note))
@@ -411,7 +401,7 @@ async def _check_anchor(
         check.report_defect(checkpoint.validator, checkpoint.size, "anchor", wrong)
 
 
-_ENTRIES = msgspec.msgpack.Decoder(list[Entry])
+_ENTRIES = msgspec.msgpack.Decoder(list[model.Entry])
 _FINDINGS = msgspec.msgpack.Decoder(list[RecordFinding])
 
 
@@ -422,7 +412,7 @@ def _inspect_packed(verify_signature: Verifier, packed: bytes) -> bytes:
 
 async def _take(
     check: LogCheck,
-    batches: AsyncIterator[list[Entry]],
+    batches: AsyncIterator[list[model.Entry]],
     look: Callable[[bytes], bytes],
     executor: Executor,
     progress: PhaseProgress | None,
@@ -447,11 +437,11 @@ async def _take(
         is_over = True  # a thread can't be cancelled
 
 
-async def _next(batches: AsyncIterator[list[Entry]]) -> list[Entry]:
+async def _next(batches: AsyncIterator[list[model.Entry]]) -> list[model.Entry]:
     return await anext(batches, [])
 
 
-async def _loaded(entries: AsyncIterable[Entry], bodies_of: BodiesOf) -> AsyncIterator[list[Entry]]:
+async def _loaded(entries: AsyncIterable[model.Entry], bodies_of: BodiesOf) -> AsyncIterator[list[model.Entry]]:
     """Entries in batches, each evaluation with the body it names where one is stored."""
     async for batch in batches_of(entries):
         validator = batch[0].validator  # of all: they are of one log
@@ -460,7 +450,7 @@ async def _loaded(entries: AsyncIterable[Entry], bodies_of: BodiesOf) -> AsyncIt
             for entry in batch
             if entry.filing and entry.filing.kind == _EVALUATION and entry.filing.body_sha256
         }
-        found: dict[str, BodyFrame] = {}
+        found: dict[str, model.BodyFrame] = {}
         for body in await bodies_of(sorted(set(named.values())), validator) if named else ():
             is_first = found.setdefault(body.body_sha256, body) is body
             if not is_first and hashlib.sha256(restore_frame(body.content, body.size)).hexdigest() != body.body_sha256:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
+from arena.records import port
 from arena.records.body import compress_bodies, restore_frame
 from arena.records.log import first_head
 from arena.records.model import (
@@ -29,22 +30,6 @@ from arena.records.model import (
     StoredBody,
     StoredCheckpoint,
     Subject,
-)
-from arena.records.port import (
-    GATED,
-    AgreedStanding,
-    AttemptUsage,
-    HotkeyState,
-    ItemCount,
-    Lease,
-    Requeue,
-    StoredSource,
-    StoredSubmission,
-    StoreSize,
-    SubmissionState,
-    UsageTotal,
-    WeightsResult,
-    WorkItem,
 )
 from arena.store.archive import SIZE, read_contents, read_frames
 from arena.store.connect import Hold, Row, Session, coded_errors, open_pool, require_server
@@ -150,7 +135,7 @@ class PostgresStore:
         return [row.validator for row in await self.session.rows(_VALIDATORS)]
 
     async def append(
-        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: Lease | None = None
+        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: port.Lease | None = None
     ) -> Head:
         """Append in order, in one transaction with `bodies` and the finish of a lease.
 
@@ -160,7 +145,7 @@ class PostgresStore:
         """
         return await self._append(records, bodies, {"fence": finish.fence, "lease_state": "done"} if finish else {})
 
-    async def abandon(self, lease: Lease, record: SignedRecord, requeue: Requeue) -> Head:
+    async def abandon(self, lease: port.Lease, record: SignedRecord, requeue: port.Requeue) -> Head:
         """Return an unfinished lease of ours to the queue and append its `attempt` record, in one transaction.
 
         Raises as `append`."""
@@ -269,10 +254,10 @@ class PostgresStore:
                 return
             last_seq, last_day = rows[-1].seq, rows[-1].day
 
-    async def size(self) -> StoreSize:
+    async def size(self) -> port.StoreSize:
         """What the database takes, other validators' rows in it too, and how fast it grows. Raises ArenaError V2021."""
         found = (await self.session.rows(SIZE))[0]
-        return StoreSize(bytes=found.bytes, day_bytes=found.week // 7)
+        return port.StoreSize(bytes=found.bytes, day_bytes=found.week // 7)
 
     # -- bodies
 
@@ -337,7 +322,7 @@ class PostgresStore:
 
     # -- work
 
-    async def enqueue(self, items: Sequence[WorkItem], owners: Mapping[str, str] | None = None) -> int:
+    async def enqueue(self, items: Sequence[port.WorkItem], owners: Mapping[str, str] | None = None) -> int:
         """Add items that are not there yet, charged to their hotkeys' owners or to these; returns how many were new."""
         rows = await self._call(
             "enqueue",
@@ -352,18 +337,18 @@ class PostgresStore:
 
     async def claim(
         self, count: int, ttl_ms: int, stages: Sequence[Stage] = ("race", "qualifying"), *, charge_ms: int = 0
-    ) -> list[Lease]:
+    ) -> list[port.Lease]:
         """Lease up to `count` of our items of these stages, in the order that the SQL function states. Each is charged
         to its owner with `charge_ms`, and from its end on with what it took."""
         rows = await self._call("claim", stages=list(stages), count=count, ttl_ms=ttl_ms, charge_ms=charge_ms)
         return [self._read_lease(row) for row in rows]
 
-    async def renew(self, lease: Lease, ttl_ms: int) -> Lease | None:
+    async def renew(self, lease: port.Lease, ttl_ms: int) -> port.Lease | None:
         """The lease with a later expiry, or None when it was lost."""
         ((expires_ms,),) = await self._call("renew", fence=lease.fence, ttl_ms=ttl_ms)
         return None if expires_ms is None else msgspec.structs.replace(lease, expires_ms=int(expires_ms))
 
-    async def expired(self) -> list[Lease]:
+    async def expired(self) -> list[port.Lease]:
         """This validator's leases that ran out or were lost unfinished. They stay listed until `abandon` is called for
         each, so that no attempt goes without a record."""
         rows = await self._rows(
@@ -388,20 +373,20 @@ class PostgresStore:
         )
         return int((await self._rows(query, race_id=race_id, stage=stage))[0][0])
 
-    async def item_counts(self, agent_version_id: str) -> list[ItemCount]:
+    async def item_counts(self, agent_version_id: str) -> list[port.ItemCount]:
         """This validator's work on an agent, by race in the order of their names."""
         query = (
             "select stage, race_id, count(*) filter (where state = 'done') as done, count(*) as total from arena.item"
             " where validator = :validator and agent_version_id = :agent_version_id"
             " group by stage, race_id order by race_id"
         )
-        return _read_all(await self._rows(query, agent_version_id=agent_version_id), ItemCount)
+        return _read_all(await self._rows(query, agent_version_id=agent_version_id), port.ItemCount)
 
     # -- submissions
 
     async def put_submission(
-        self, submission: StoredSubmission, source: str, *, is_alone: bool = False
-    ) -> StoredSubmission:
+        self, submission: port.StoredSubmission, source: str, *, is_alone: bool = False
+    ) -> port.StoredSubmission:
         """Store a submission, unless this version is there already; one that was withdrawn, or refused with an earlier
         commitment, is replaced. `is_alone`: and unless another of its hotkey waits. Returns the row that stands then:
         this version's, or the waiting one's."""
@@ -423,8 +408,8 @@ class PostgresStore:
         return _read_submission(dict(rows[0]))
 
     async def submissions(
-        self, states: Sequence[SubmissionState] = GATED, *, miner_hotkey: str = ""
-    ) -> list[StoredSubmission]:
+        self, states: Sequence[port.SubmissionState] = port.GATED, *, miner_hotkey: str = ""
+    ) -> list[port.StoredSubmission]:
         """Submissions of these states in the order they came, of everybody or of one hotkey. Sources are not loaded:
         see `source`."""
         query = (
@@ -442,7 +427,7 @@ class PostgresStore:
         rows = await self._rows(query, agent_version_id=agent_version_id)
         return rows[0].source.decode() if rows else None
 
-    async def sources(self) -> AsyncIterator[StoredSource]:
+    async def sources(self) -> AsyncIterator[port.StoredSource]:
         """The agent file of every submission that this login may read, in the order they came, page by page."""
         query = (
             f"select ordinal, validator, {_SUBJECT}, source from arena.submission where ordinal > :after"
@@ -452,16 +437,16 @@ class PostgresStore:
         while rows := await self.session.rows(query, after=after, page=SOURCES_PER_PAGE):
             for row in rows:
                 subject = Subject(**{name: row[name] for name in Subject.__struct_fields__})
-                yield StoredSource(validator=row.validator, subject=subject, source=row.source)
+                yield port.StoredSource(validator=row.validator, subject=subject, source=row.source)
             after = rows[-1].ordinal
 
     async def set_submission_state(
         self,
         agent_version_id: str,
-        state: SubmissionState,
+        state: port.SubmissionState,
         report: str = "",
         *,
-        was: SubmissionState | Literal[""] = "",
+        was: port.SubmissionState | Literal[""] = "",
         failure: Failure | None = None,
         qualifying_e4: int | None = None,
         commitment_block: int = 0,
@@ -483,14 +468,14 @@ class PostgresStore:
             raise ArenaError("V2025", f"no submission {agent_version_id}")
         return bool(is_moved)
 
-    async def put_agreed(self, agent_version_id: str, agreed: AgreedStanding) -> None:
+    async def put_agreed(self, agent_version_id: str, agreed: port.AgreedStanding) -> None:
         """Say where a submission stood with all validators at the last close."""
         text = msgspec.json.encode(agreed).decode()
         await self._call("put_agreed", agent_version_id=agent_version_id, agreed=text)
 
     async def spend_and_look(
         self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int, stream: str
-    ) -> HotkeyState | None:
+    ) -> port.HotkeyState | None:
         """Let a signed request through once, whichever process asks, and say what is known of the hotkey then, with the
         last event of `stream`; None for one that was let through before, for which nothing is read. It is kept for
         `keep_ms` (milliseconds), `most` of one hotkey at once."""
@@ -507,7 +492,7 @@ class PostgresStore:
         if not rows:
             return None
         stored: list[dict[str, Any]] = msgspec.json.decode(rows[0].submissions or "[]")
-        return HotkeyState(event=rows[0].event or "", submissions=tuple(map(_read_submission, stored)))
+        return port.HotkeyState(event=rows[0].event or "", submissions=tuple(map(_read_submission, stored)))
 
     # -- races and weights: events in order, JSON text, one writer
 
@@ -528,13 +513,13 @@ class PostgresStore:
         )
         return [row.stream for row in await self._rows(query, prefix=prefix)]
 
-    async def put_usage(self, usage: AttemptUsage) -> None:
+    async def put_usage(self, usage: port.AttemptUsage) -> None:
         """Keep the account of an attempt: the operator's, no evidence. The first one of an attempt stands."""
         await self._call(
             "put_usage", **msgspec.structs.asdict(usage) | {"rows": msgspec.json.encode(usage.rows).decode()}
         )
 
-    async def usage_totals(self) -> list[UsageTotal]:
+    async def usage_totals(self) -> list[port.UsageTotal]:
         """All accounts, summed, in the order of their keys."""
         query = (
             "select to_char(put_at at time zone 'UTC', 'YYYY-MM-DD') as day, race_id, stage, agent_version_id,"
@@ -544,20 +529,20 @@ class PostgresStore:
             " case when bool_and(cost_micro_usd is not null) then sum(cost_micro_usd)::bigint end as cost_micro_usd"
             " from arena.usage where validator = :validator group by 1, 2, 3, 4, 5, 6 order by 1, 2, 3, 4, 5, 6"
         )
-        return _read_all(await self._rows(query), UsageTotal)
+        return _read_all(await self._rows(query), port.UsageTotal)
 
-    async def put_weights_result(self, result: WeightsResult) -> None:
+    async def put_weights_result(self, result: port.WeightsResult) -> None:
         """Store one try at setting weights."""
         values = msgspec.structs.asdict(result) | {"uids": list(result.uids), "weights_u16": list(result.weights_u16)}
         await self._call("put_weights_result", **values)
 
-    async def weights_results(self, limit: int = 20) -> list[WeightsResult]:
+    async def weights_results(self, limit: int = 20) -> list[port.WeightsResult]:
         """The latest tries, newest first."""
         query = (
             "select race_id, block, uids, weights_u16, status, detail from arena.weights_result"
             " where validator = :validator order by ordinal desc limit :limit"
         )
-        return _read_all(await self._rows(query, limit=limit), WeightsResult)
+        return _read_all(await self._rows(query, limit=limit), port.WeightsResult)
 
     async def _call(self, function: str, **values: object) -> Sequence[Row]:
         """The rows that a writing function of ours returns."""
@@ -570,9 +555,9 @@ class PostgresStore:
     def _of(self, validator: str | None) -> str:
         return self.validator if validator is None else validator
 
-    def _read_lease(self, row: Row) -> Lease:
+    def _read_lease(self, row: Row) -> port.Lease:
         about = {name: value for name, value in row.items() if name != "work"}
-        return Lease(item=msgspec.json.decode(row.work, type=WorkItem), validator=self.validator, **about)
+        return port.Lease(item=msgspec.json.decode(row.work, type=port.WorkItem), validator=self.validator, **about)
 
 
 def _envelope(validator: str, row: Row) -> dict[str, Any]:
@@ -589,12 +574,12 @@ def _read_all(rows: Sequence[Row], kind: type[T]) -> list[T]:
     return [msgspec.convert(dict(row), kind) for row in rows]
 
 
-def _read_submission(fields: dict[str, Any]) -> StoredSubmission:
+def _read_submission(fields: dict[str, Any]) -> port.StoredSubmission:
     subject = Subject(**{each: fields.pop(each) for each in Subject.__struct_fields__})
     failure, agreed = fields.pop("failure"), fields.pop("agreed")
-    return StoredSubmission(
+    return port.StoredSubmission(
         subject=subject,
         failure=msgspec.json.decode(failure, type=Failure) if failure else None,
-        agreed=msgspec.json.decode(agreed, type=AgreedStanding) if agreed else None,
+        agreed=msgspec.json.decode(agreed, type=port.AgreedStanding) if agreed else None,
         **fields,
     )

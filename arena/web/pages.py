@@ -60,22 +60,7 @@ from arena.records.port import UsageTotal
 from arena.records.proof import Proof, TiledLogs
 from arena.view.reading import chain_fact, view_trace
 from arena.visibility.rule import may_see
-from arena.web.reading import (
-    buckets_of,
-    disagreements,
-    evidence_curve,
-    items_of,
-    missed_of,
-    read_matrix,
-    read_problem,
-    read_source_lines,
-    read_standings,
-    read_steps,
-    settles_ms,
-    shorten_trace,
-    trace_href,
-    void_reason,
-)
+from arena.web import reading
 from foundation.errors import ArenaError
 from judge.rubric import Rubric
 from problems.model import Pool
@@ -127,10 +112,10 @@ class Pages:
         points = await self._points(longest.validator) if longest else []
         newest, anchored = points[-1].size if points else 0, max((one.anchor_block for one in points), default=0)
         return dict(
-            board=race and read_standings(self.board, race, await self._told(race)),
+            board=race and reading.read_standings(self.board, race, await self._told(race)),
             coming=race_row(self.board, unsettled[-1]) if unsettled else None,
-            asked=items_of(unsettled[-1]) if unsettled else 0,
-            settles_ms=settles_ms(unsettled[-1]) if unsettled else None,
+            asked=reading.items_of(unsettled[-1]) if unsettled else 0,
+            settles_ms=reading.settles_ms(unsettled[-1]) if unsettled else None,
             now_ms=self.board.now_ms(),
             policy=await self.rule(),
             winners=[
@@ -189,23 +174,23 @@ class Pages:
         settlement = race.settlement if access.is_seen and race.settlement and race.settlement.standings else None
         inputs = settlement.inputs if settlement else None
         if settlement is not None:
-            board = read_standings(self.board, race, await self._told(race))
+            board = reading.read_standings(self.board, race, await self._told(race))
             agents = [leader["standing"].agent_version_id for leader in board["leaders"][:COLUMNS]]
             made |= dict(board=board, agents=agents)
             if is_seen(race, "outcome"):
-                rows = read_matrix(race, await self._results.of(race_id), agents, pool)
+                rows = reading.read_matrix(race, await self._results.of(race_id), agents, pool)
                 scope = f"matrix {race_id} {sorted(pool)}"
                 page = page_of(rows, lambda row: (row.problem_id,), scope, PageStart(cursor, ROWS))
                 voids = [name for name in settlement.void if pools_of(race).get(name) in pool]
                 easiest = sorted(page.items, key=lambda row: -sum(cell.kind == "solved" for cell in row.cells))
-                made |= dict(matrix=easiest, next=page.next, voids=voids, void_why=void_reason(settlement))
+                made |= dict(matrix=easiest, next=page.next, voids=voids, void_why=reading.void_reason(settlement))
         counts = Counter(pools_of(race).values())
         pairs = await self._pairs([race])
         field = sorted(inputs.field, key=lambda one: -(one.qualifying_score_e4 or 0)) if inputs else []
         return made | dict(
             **await self._cost(race),
             detail=detail,
-            steps=read_steps(race, detail.race, self.board.now_ms()),
+            steps=reading.read_steps(race, detail.race, self.board.now_ms()),
             sealed="" if access.is_seen else access.reason,
             qualified=field[:ROWS],
             validators=inputs.validators if inputs else (),
@@ -236,7 +221,7 @@ class Pages:
         found = [(one.line, f"{one.rule}: {one.detail}") for one in detail.findings or ()]
         sealed = ""
         try:
-            source, more = read_source_lines(await read_source(self.board, agent_version_id), found)
+            source, more = reading.read_source_lines(await read_source(self.board, agent_version_id), found)
         except ArenaError as error:
             source, more, sealed = (), 0, error.failure.detail or error.entry.title
         race_id, traces = await self._latest(agent_version_id)
@@ -247,17 +232,17 @@ class Pages:
             detail=detail,
             versions=[rows[one] for one in detail.versions],
             appearances=detail.races[-APPEARANCES:],
-            curve=evidence_curve(detail.races[-APPEARANCES:]),
+            curve=reading.evidence_curve(detail.races[-APPEARANCES:]),
             source=source,
             more_lines=more,
             sealed=sealed,
             told=race_id,
             candidate=next(raced, None),
             buckets=[
-                (name, solved, asked, missed_of(one for one in results if one.bucket == name))
-                for name, solved, asked in buckets_of(results)
+                (name, solved, asked, reading.missed_of(one for one in results if one.bucket == name))
+                for name, solved, asked in reading.buckets_of(results)
             ],
-            latest=[(row, trace_href(row.result, row.pool)) for row in traces[:LATEST]],
+            latest=[(row, reading.trace_href(row.result, row.pool)) for row in traces[:LATEST]],
         )
 
     async def _latest(self, agent_version_id: str) -> tuple[str, list[TrajectoryRow]]:
@@ -290,7 +275,7 @@ class Pages:
                 for payload in records:
                     assert isinstance(payload, EvaluationRecord)  # results are made of evaluations alone
                     explained.append(await asyncio.to_thread(self._explain, payload, body.catalogue_sha256))
-        return read_problem(race, problem_row(race, problem_id, results), query, explained, pool)
+        return reading.read_problem(race, problem_row(race, problem_id, results), query, explained, pool)
 
     async def trace(
         self, validator: ValidatorName, seq: Number, pool: Pools = DEFAULT_POOLS, other: Other = ""
@@ -332,7 +317,7 @@ class Pages:
             body, outcome=record.outcome, constraints=constraints, verdicts=verdicts, rubric=rubric, proof=proof
         )
         return dict(
-            view=shorten_trace(view),
+            view=reading.shorten_trace(view),
             race_id=about.race_id if about.stage == "race" else "",
             problem_id=about.problem_id,
             pool=pool,
@@ -381,7 +366,7 @@ class Pages:
             records=sum(log.last_seq for log in self.board.logs.values()),
             calls=calls,
             tokens=sum(one.tokens for one in given),
-            sample=next((trace_href(one, "train") for one in (*good, *given)), ""),
+            sample=next((reading.trace_href(one, "train") for one in (*good, *given)), ""),
             episodes=len(given),
             races=[one.race_id for one in reversed(told)],
             agents=sorted(listed, key=lambda name: called(self.board, name)),
@@ -429,7 +414,7 @@ class Pages:
     async def _pairs(self, races: Sequence[RaceView]) -> Sequence[tuple[str, str, int, int]]:
         """How far the validators' public results of these races agree."""
         told = [await self._told(race) for race in races]
-        return self.board.once(f"pairs of {[race.race_id for race in races]}", lambda: disagreements(told))
+        return self.board.once(f"pairs of {[race.race_id for race in races]}", lambda: reading.disagreements(told))
 
     async def verify(
         self, validator: AgentFilter = "", record: RecordText = "", proof: RecordText = ""

@@ -25,19 +25,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from arena.api import http
 from arena.api.board import Board
-from arena.api.http import (
-    Server,
-    add_refusals,
-    deliver,
-    limited,
-    make_app,
-    read_body,
-    refusal,
-    refused,
-    require_known,
-    routed,
-)
 from arena.api.reads import HEARTBEAT_S, POLL_S, Number, Tail, ValidatorName, add_reads, add_tail
 from arena.api.rows import called
 from arena.bank.batch import NOTHING, Explain
@@ -118,7 +107,7 @@ TO_DO = {
 
 def refusal_page(request: Request, error: ArenaError, status: int) -> Response:
     """The page of a refusal."""
-    said = refused(error, status)
+    said = http.refused(error, status)
     to_do = sentence(TO_DO.get(said.code, said.what_to_do))
     shown = dict(status=status, code=said.code, message=sentence(said.message), what_to_do=to_do)
     answer = Response(render_page("error", page=shown, path=request.url.path), status, media_type="text/html")
@@ -136,7 +125,7 @@ def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
     async def api() -> object:
         return app.openapi()
 
-    router = APIRouter(dependencies=[Depends(require_known), Depends(board.refresh)], include_in_schema=False)
+    router = APIRouter(dependencies=[Depends(http.require_known), Depends(board.refresh)], include_in_schema=False)
     for path, name, make in (
         ("/", "front", pages.front),
         ("/rule", "rule", pages.rule),
@@ -151,7 +140,7 @@ def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
         ("/verify", "verify", pages.verify),
         ("/api", "api", api),
     ):
-        router.get(path)(routed(make, functools.partial(_show, pages, name)))
+        router.get(path)(http.routed(make, functools.partial(_show, pages, name)))
     _add_files(router, pages)
     app.include_router(router)
 
@@ -163,7 +152,7 @@ def _show(pages: Pages, name: str, request: Request, page: object) -> Response:
     shown = dict(
         page=page, path=request.url.path, base_url=str(named.base_url), called=functools.partial(called, pages.board)
     )
-    answer = deliver(request, render_page(template, **shown), "text/html")
+    answer = http.deliver(request, render_page(template, **shown), "text/html")
     answer.headers.update(SECURITY)
     return answer
 
@@ -173,13 +162,13 @@ def _add_files(router: APIRouter, pages: Pages) -> None:
     async def show_proof(request: Request, validator: ValidatorName, seq: Number) -> Response:
         """The proof file of a record (`arena.records.proof`), for the page `/verify` and the program there."""
         content = encode_proof(await pages.proof(validator, seq))
-        return deliver(request, content, "application/json", name=f"proof-{seq}.json")
+        return http.deliver(request, content, "application/json", name=f"proof-{seq}.json")
 
     @router.get("/static/{name}")
     async def show_static(request: Request, name: str) -> Response:
         if name not in STATIC:
-            return refusal(ArenaError("V2082", f"there is no file {name[:64]!a}"))
-        answer = deliver(request, static_file(name), STATIC[name])
+            return http.refusal(ArenaError("V2082", f"there is no file {name[:64]!a}"))
+        answer = http.deliver(request, static_file(name), STATIC[name])
         answer.headers["cache-control"] = "max-age=300"
         return answer
 
@@ -191,7 +180,7 @@ REQUESTS_PER_S = 250.0
 _BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
-class TailServer(Server):
+class TailServer(http.Server):
     """Serves the public reads, pages and live tail of one store."""
 
     def __init__(
@@ -215,8 +204,8 @@ class TailServer(Server):
         self.board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
         self.closing = self.tail.closing
         rules = ShareRules(requests_per_s=requests_per_s, requests_burst=int(2 * requests_per_s))
-        app = make_app("agent-arena public reads and live tail")
-        add_refusals(app, page=refusal_page)
+        app = http.make_app("agent-arena public reads and live tail")
+        http.add_refusals(app, page=refusal_page)
         add_tail(app, self.tail, Places(clients, max(1, clients // 2)))  # nobody shuts out all others
         add_reads(app, self.board, self.tail)
         add_pages(app, self.board, self.tail, explain)
@@ -224,20 +213,20 @@ class TailServer(Server):
             add_sn15_reads(app, self.board)
         room = clients + _SHORT_REQUESTS
         connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
-        super().__init__(limited(app, Shares(rules, time.monotonic)), listener, connections)
+        super().__init__(http.limited(app, Shares(rules, time.monotonic)), listener, connections)
 
 
-class ExchangeServer(Server):
+class ExchangeServer(http.Server):
     """Serves one exchange, signed requests alone, on a socket of its own."""
 
     def __init__(self, exchange: Exchange, listener: socket.socket) -> None:
-        app = make_app("agent-arena exchange")
-        add_refusals(app)
+        app = http.make_app("agent-arena exchange")
+        http.add_refusals(app)
         add_exchange(app, exchange)
         super().__init__(app, listener, Connections(total=_EXCHANGE_CONNECTIONS))
 
 
-class DoorServer(Server):
+class DoorServer(http.Server):
     """Serves one door, the published SN15 API (`arena.sn15`) under its own paths."""
 
     def __init__(
@@ -245,8 +234,8 @@ class DoorServer(Server):
     ) -> None:
         """`board` answers the public reads of that API, where the policy has the door speak it. At most `per_address`
         connections of one address at once."""
-        own = limited(make_door_app(door), door.addresses)
-        guests = limited(make_sn15_app(door, board), door.addresses, sn15_refusal)
+        own = http.limited(make_door_app(door), door.addresses)
+        guests = http.limited(make_sn15_app(door, board), door.addresses, sn15_refusal)
         paths = PATHS if door.desk.policy.admission.is_commitment_enough else CLOSED_PATHS
 
         async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
@@ -283,7 +272,7 @@ def _closing_unread(app: ASGIApp) -> ASGIApp:
 _CONNECTIONS, _BODY_S = 64, 10.0
 
 
-class ChainServer(Server):
+class ChainServer(http.Server):
     """Serves one local chain. Its address is `--subtensor.network` of the machines that use it."""
 
     def __init__(self, chain: LocalSubtensor, listener: socket.socket) -> None:
@@ -293,7 +282,7 @@ class ChainServer(Server):
 
     async def _answer(self, request: Request) -> Response:
         try:
-            body = await read_body(request, QUESTION_BYTES_MAX, _BODY_S)
+            body = await http.read_body(request, QUESTION_BYTES_MAX, _BODY_S)
             asked = msgspec.json.decode(body, type=ChainQuestion)
             answer, status = ChainAnswer(value=await asyncio.to_thread(self._chain.answer, asked)), 200
         except UNREADABLE_JSON as error:

@@ -22,17 +22,7 @@ from foundation.canonical import content_hash
 from foundation.codes import lookup
 from harness.inference.client import SdkUpstream
 from harness.limits import TokenPrice
-from neurons.cli.options import (
-    BenchFlags,
-    ClusterOption,
-    CorpusArgument,
-    LeakFlags,
-    StateDirOption,
-    TrustUnsignedOption,
-    command,
-    refuse_existing,
-    state_folder,
-)
+from neurons.cli import options
 from neurons.cli.presenter import show, show_progress, table_text
 from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED
@@ -75,15 +65,15 @@ _Rule = Annotated[
 
 _Tokenizer = Annotated[
     Path | None,
-    typer.Option(help="The trained model's folder or tokenizer.json.", metavar="PATH", parser=shipped_path),
+    typer.Option(help="The trained model's folder or tokenizer.json.", metavar="PATH", parser=options.shipped_path),
 ]
 
 
-@command(app)
+@options.command(app)
 def build(
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
-    leaks: LeakFlags,
+    leaks: options.LeakFlags,
     exports: _Exports = None,
     foreign: Annotated[
         list[Path] | None, typer.Option(help="JSON (Lines) of elsewhere; needs --held-out or --partition.")
@@ -91,7 +81,7 @@ def build(
     rewritten: Annotated[
         list[Path] | None, typer.Option(help="Folder of `arena corpus rewrite`: lifts its runs.")
     ] = None,
-    trust_unsigned: TrustUnsignedOption = False,
+    trust_unsigned: options.TrustUnsignedOption = False,
     rule: _Rule = None,
     ablation: Annotated[
         list[str] | None, typer.Option(help="Also build this filter in OUT/NAME, all of one size.")
@@ -101,8 +91,8 @@ def build(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes. Default: a core each for large exports.")
     ] = None,
-    cluster: ClusterOption = "",
-    state_dir: StateDirOption = None,
+    cluster: options.ClusterOption = "",
+    state_dir: options.StateDirOption = None,
 ) -> None:
     """Filter exports into a training corpus.
 
@@ -132,13 +122,13 @@ def build(
     if not (exports or foreign):
         raise typer.BadParameter("name at least one export, or a --foreign file")
     plan = building.read_rules(rule or ())
-    refuse_existing(out)
+    options.refuse_existing(out)
     arms = building.arms_of(plan, ablation or ())
     guard = leaks.guard(catalogue, plan.pool, is_needed=bool(foreign))
     known = None if catalogue is None else frozenset(open_catalogue(catalogue).product_ids())
     if tokenizer is not None and tokenizer.is_dir():
         tokenizer /= "tokenizer.json"
-    places = _brought(exports or [], state_folder(state_dir) / "exports")
+    places = _brought(exports or [], options.state_folder(state_dir) / "exports")
     records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
     with show_progress() as progress:
@@ -162,8 +152,8 @@ def build(
     show({"built": built}, _built_lines(built))
 
 
-@command(app, "show")
-def show_corpus(folder: CorpusArgument) -> None:
+@options.command(app, "show")
+def show_corpus(folder: options.CorpusArgument) -> None:
     """Show what a corpus was made from and what was dropped on the way.
 
     Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
@@ -179,9 +169,9 @@ def show_corpus(folder: CorpusArgument) -> None:
     show({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel}, lines)
 
 
-@command(app)
+@options.command(app)
 def sample(
-    folder: CorpusArgument,
+    folder: options.CorpusArgument,
     out: Annotated[Path, typer.Option(help="Folder of the sheet; it must not exist.")],
     rows: Annotated[int, typer.Option(min=1, help="Traces on the sheet.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
@@ -196,7 +186,7 @@ def sample(
 
     key = out.with_name(f"{out.name}.key.jsonl")
     for path in (out, key):
-        refuse_existing(path)
+        options.refuse_existing(path)
     items, keys = draw_sample(read_rows(folder), rows, seed)
     out.mkdir(parents=True)
     with (out / "sheet.csv").open("w", encoding="utf-8", newline="") as file:
@@ -280,15 +270,15 @@ def usage_lines(usage: Sequence[Usage]) -> Iterator[str]:
         yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / _MICRO:,.2f}"
 
 
-@command(app)
+@options.command(app)
 def trac(
-    folder: CorpusArgument,
+    folder: options.CorpusArgument,
     out: Annotated[Path, typer.Option(help="Folder of answers and results; an unfinished one goes on.")],
     base_url: _BaseUrl,
     annotator: Annotated[str, typer.Option(help="Model of the five annotators.")],
     teacher: Annotated[str, typer.Option(help="The stronger model of the trials.")],
     student: Annotated[str, typer.Option(help="The weaker model of the trials.")],
-    bench_flags: BenchFlags,
+    bench_flags: options.BenchFlags,
     allow_failed: Annotated[
         bool,
         typer.Option("--allow-failed", help="Admit failed traces.", envvar="ORO_ALLOW_FAILED_TRACES"),
@@ -364,14 +354,14 @@ def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
     yield f"{out / 'tasklets.jsonl'}: accepted; {out / 'judged.jsonl'}: every trace with its annotations"
 
 
-@command(app)
+@options.command(app)
 def rewrite(
     exports: Annotated[list[Path], typer.Argument(metavar="EXPORT...", help="Folders of `arena records export`.")],
     out: Annotated[Path, typer.Option(help="Folder of thoughts; an unfinished one goes on.")],
     base_url: _BaseUrl,
-    leaks: LeakFlags,
+    leaks: options.LeakFlags,
     writer: Annotated[str, typer.Option(help="Model that writes the thoughts.")] = "scripted-writer",
-    trust_unsigned: TrustUnsignedOption = False,
+    trust_unsigned: options.TrustUnsignedOption = False,
     rule: _Rule = None,
     price: Annotated[str | None, typer.Option(metavar="IN,OUT", help="Dollars for a million tokens.")] = None,
     price_max: _PriceMax = None,

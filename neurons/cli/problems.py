@@ -27,22 +27,7 @@ from arena.export.assembly import read_releases
 from arena.race.schedule import coming_closes_ms
 from arena.records.model import ReleaseRecord
 from foundation.durable_files import write_whole
-from neurons.cli.options import (
-    GoodsOption,
-    ProblemFile,
-    ProblemFiles,
-    StateDirOption,
-    TitlesOption,
-    WalletFlags,
-    classes_in,
-    command,
-    products_in,
-    read_file,
-    read_files,
-    refuse_existing,
-    settings_of,
-    state_folder,
-)
+from neurons.cli import options
 from neurons.cli.presenter import EXIT_FAILED, echo_json, refuse, say, show, show_progress
 from problems.clusters import find_clusters
 from problems.formats import Documents, score_cases, write_problems
@@ -70,7 +55,7 @@ app = typer.Typer(
 )
 
 
-@command(app, "list")
+@options.command(app, "list")
 def list_problems(
     path: Annotated[Path | None, typer.Argument(help="Problem file, or s1, s2, s3. Without: the suites.")] = None,
 ) -> None:
@@ -83,7 +68,7 @@ def list_problems(
     from problems.suites import SUITES
 
     if path is not None:
-        found = read_file(path)
+        found = options.read_file(path)
         rows = ((one, next(iter(one.query.strip().splitlines()), "")[:80]) for one in found)
         lines = (f"{one.problem_id:<20} {one.bucket:<8} {len(one.rewards)}  {first}" for one, first in rows)
         show([one.view() for one in found], lines)
@@ -107,12 +92,12 @@ def list_problems(
     show(suites, said)
 
 
-@command(app)
+@options.command(app)
 def check(
-    path: ProblemFile,
-    catalogue: GoodsOption = None,
+    path: options.ProblemFile,
+    catalogue: options.GoodsOption = None,
     clusters: Annotated[bool, typer.Option("--clusters", help="Also show which problems share an answer.")] = False,
-    titles: TitlesOption = "lexical/1",
+    titles: options.TitlesOption = "lexical/1",
 ) -> None:
     """Check that every problem of a file is well formed, solvable, not free, and not ambiguous.
 
@@ -125,10 +110,10 @@ def check(
     from problems.synthesis import ACCEPTED_MAX, measure_ambiguity
     from problems.title_index import TitleIndex
 
-    problems = read_file(path)
+    problems = options.read_file(path)
     shown: dict[str, object] = {"problems": len(problems)}
     if clusters:
-        found_in = find_clusters(problems, classes_in(catalogue))
+        found_in = find_clusters(problems, options.classes_in(catalogue))
         shared = {name: ids for name, ids in sorted(found_in.items()) if len(ids) > 1}
         say(*(f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}" for name, ids in shared.items()))
         say(f"{len(problems)} problems in {len(found_in)} clusters, {len(shared)} of more than one")
@@ -137,7 +122,7 @@ def check(
         show(shown, [f"{len(problems)} problems are well formed"])
         return
 
-    matcher, index = read_matcher(titles), TitleIndex(products_in(catalogue))
+    matcher, index = read_matcher(titles), TitleIndex(options.products_in(catalogue))
     bad, luck, tried, checks = 0, 0, 0, list[dict[str, object]]()
     with show_progress() as progress:
         for done, problem in enumerate(problems, start=1):
@@ -174,7 +159,7 @@ def check(
 def score(
     cases: Annotated[Path, typer.Option(help="Cases, one JSON object a line: case_id, reward, voucher, product_ids.")],
     documents: Annotated[Path, typer.Option(help="The documents the recommended ids are looked up in.")],
-    titles: TitlesOption = "lexical/1",
+    titles: options.TitlesOption = "lexical/1",
 ) -> None:
     """Score recommendations kept in a file, with the validator's own code.
 
@@ -193,10 +178,10 @@ def score(
     raise typer.Exit(EXIT_FAILED if unscored else 0)
 
 
-@command(app)
+@options.command(app)
 def synthesize(
     out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
-    catalogue: GoodsOption = None,
+    catalogue: options.GoodsOption = None,
     count: Annotated[int, typer.Option(min=1, help="How many in all, spread evenly over the buckets.")] = BANK_SIZE,
     bucket: Annotated[list[str] | None, typer.Option(help="product, shop or voucher. Default: all.")] = None,
     exclude: Annotated[list[Path] | None, typer.Option(help="Problems whose answers must not answer here.")] = None,
@@ -213,15 +198,15 @@ def synthesize(
     from problems.synthesis import ProblemMaker
     from problems.title_index import TitleIndex
 
-    refuse_existing(out)
+    options.refuse_existing(out)
     if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
         raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(BUCKETS)}", param_hint="--bucket")
     wanted = [name for name in BUCKETS if not bucket or name in bucket]
     share, rest = divmod(count, len(wanted))
     counts: dict[Bucket, int] = {name: share + (place < rest) for place, name in enumerate(wanted)}
-    maker = ProblemMaker(TitleIndex(products_in(catalogue)))
+    maker = ProblemMaker(TitleIndex(options.products_in(catalogue)))
     maker.exclude(shipped_answers())
-    maker.exclude(reward.product_id for problem in read_files(exclude or []) for reward in problem.rewards)
+    maker.exclude(reward.product_id for problem in options.read_files(exclude or []) for reward in problem.rewards)
     chosen = secrets.randbits(256) if seed is None else seed
     made: list[Problem] = []
     with show_progress() as progress:
@@ -232,13 +217,13 @@ def synthesize(
     show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"])
 
 
-@command(app)
+@options.command(app)
 def partition(
-    paths: ProblemFiles,
-    wallet: WalletFlags,
+    paths: options.ProblemFiles,
+    wallet: options.WalletFlags,
     out: Annotated[Path, typer.Option(help="The private file, mode 0600; its key never leaves it.")],
     suite: Annotated[list[Path] | None, typer.Option(help="Never raced or trained on. Default: s1, s2, s3.")] = None,
-    catalogue: GoodsOption = None,
+    catalogue: options.GoodsOption = None,
     eval_counts: Annotated[Counts, typer.Option("--eval", help="Of `eval`: product, shop, voucher.")] = (28, 24, 23),
     dev_counts: Annotated[Counts, typer.Option("--dev", help="Of `dev`: product, shop, voucher.")] = (20, 20, 20),
     is_extending: Annotated[bool, typer.Option("--extend", help="Enter problems into the manifest at --out.")] = False,
@@ -252,9 +237,9 @@ def partition(
     another. It names no problem, but two of them side by side show which clusters grew: publish each when the problems
     that entered with it are released. Next: `arena problems seal --partition OUT`.
     """
-    classes = classes_in(catalogue)
+    classes = options.classes_in(catalogue)
     signer = wallet.open()
-    problems = read_files(paths)
+    problems = options.read_files(paths)
     if is_extending:
         assigned = assign(out, problems, signer, verify, lambda: classes)
         counts = {name: assigned.pools.count(name) for name in dict.fromkeys(assigned.pools)}
@@ -264,11 +249,11 @@ def partition(
         entered = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing"
         show(row, [*lines, f"entered {entered}; manifest {sha256}"], EXIT_FAILED if refused else 0)
         return
-    refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
+    options.refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
     key = secrets.token_bytes(KEY_BYTES)
     manifest = freeze(
         problems,
-        read_files(suite or [Path(name) for name in ("s1", "s2", "s3")]),
+        options.read_files(suite or [Path(name) for name in ("s1", "s2", "s3")]),
         seed=1,
         key=key,
         classes=classes,
@@ -287,7 +272,7 @@ def partition(
     show(row, lines)
 
 
-@command(app)
+@options.command(app)
 def pool(
     exports: Annotated[
         list[Path], typer.Argument(metavar="EXPORT...", help="Signed exports: they say what is public.")
@@ -296,7 +281,7 @@ def pool(
     chosen: Annotated[Literal["train", "dev"], typer.Option("--pool", help="No other pool comes out.")] = "train",
     held_out: Annotated[list[Path] | None, typer.Option(help="Problems kept out, and their leak clusters.")] = None,
     partition: Annotated[Path | None, typer.Option(help="The bank's private file: it knows what is sealed.")] = None,
-    state_dir: StateDirOption = None,
+    state_dir: options.StateDirOption = None,
 ) -> None:
     """Write the released problems of a pool, to sample on and learn from.
 
@@ -310,8 +295,8 @@ def pool(
     """
     from training.corpus.exports import open_export
 
-    refuse_existing(out)
-    state = state_folder(state_dir)
+    options.refuse_existing(out)
+    state = options.state_folder(state_dir)
     folder = state / "bank"
     held = [read_batch(path) for path in sorted(folder.glob("*.batch.json"))]
     if not held:
@@ -323,7 +308,7 @@ def pool(
             open_export(export, verify, progress=tell)
             releases += read_releases(export)
     entered = None if partition is None else read_partition(partition, verify)
-    taken = released_pool(chosen, releases, held, held_out=read_files(held_out or []), partition=entered)
+    taken = released_pool(chosen, releases, held, held_out=options.read_files(held_out or []), partition=entered)
     if taken.problems:
         out.write_text("".join(f"{line}\n" for line in write_problems(taken.problems)), encoding="utf-8")
     for one in taken.left_out:
@@ -340,10 +325,10 @@ def pool(
     show(shown, [detail if count else none], 0 if count else EXIT_FAILED)
 
 
-@command(app)
+@options.command(app)
 def seal(
-    paths: ProblemFiles,
-    wallet: WalletFlags,
+    paths: options.ProblemFiles,
+    wallet: options.WalletFlags,
     out: Annotated[Path, typer.Option(help="Folder for the sealed files; those that stand there are continued.")],
     races: Annotated[int, typer.Option(min=1, max=400, help="For how many races.")] = 30,
     size: Annotated[int, typer.Option(min=0, help="Problems a batch; 0: as many as the policy says.")] = 0,
@@ -351,7 +336,7 @@ def seal(
     partition: Annotated[
         Path | None, typer.Option(help="The bank's private file; problems are entered into it.")
     ] = None,
-    catalogue: GoodsOption = None,
+    catalogue: options.GoodsOption = None,
     titles: Annotated[Path | None, typer.Option(help="Title release of the problems; a batch takes its part.")] = None,
 ) -> None:
     """Seal batches for the coming races: signed, and encrypted to the beacon's round after each race's close.
@@ -364,7 +349,7 @@ def seal(
     """
     from neurons.settings.inputs import policy_of, unix_ms
 
-    settings = settings_of({"policy": policy, "network": wallet.network})
+    settings = options.settings_of({"policy": policy, "network": wallet.network})
     rules = policy_of(settings)
     if rules.race.closes_after_ms is not None:
         raise typer.BadParameter(
@@ -376,7 +361,7 @@ def seal(
         raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
     if is_real and titles is None:
         raise typer.BadParameter("a real network's batches hold their accepted titles", param_hint="--titles")
-    problems = read_files(paths)
+    problems = options.read_files(paths)
     accepted = cut_titles(decode_accepted(titles.read_bytes()), problems) if titles else None
     signer = wallet.open()
     timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
@@ -387,7 +372,7 @@ def seal(
     if partition is not None:
         if catalogue is None:
             typer.echo("new problems enter by titles alone; --catalogue finds near-identical products", err=True)
-        assigned = assign(partition, problems, signer, verify, lambda: classes_in(catalogue))
+        assigned = assign(partition, problems, signer, verify, lambda: options.classes_in(catalogue))
     used = frozenset(problem.problem_id for notice in before for problem in notice.problems)
     dealt = deal(assigned, races, size or rules.race.batch_problems, used)
     locked = lock_all(
@@ -418,12 +403,12 @@ def seal(
     show(rows, [said, f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"])
 
 
-@command(app)
+@options.command(app)
 def titles(
-    paths: ProblemFiles,
+    paths: options.ProblemFiles,
     out: Annotated[Path, typer.Option(help="The release to write; refused when it exists.")],
     name: Annotated[str, typer.Option(help="What outcomes carry beside the matcher's name, e.g. bank-2026-11.")],
-    catalogue: GoodsOption = None,
+    catalogue: options.GoodsOption = None,
     embeddings: Annotated[
         str, typer.Option(help="A /v1 endpoint of /embeddings; key: OPENAI_API_KEY. Else lexical/1.")
     ] = "",
@@ -440,8 +425,8 @@ def titles(
     from arena.bank.titles import EmbeddingsEndpoint, build_lexical, build_release
     from problems.title_index import TitleIndex
 
-    refuse_existing(out)
-    problems, products = read_files(paths), tuple(products_in(catalogue))
+    options.refuse_existing(out)
+    problems, products = options.read_files(paths), tuple(options.products_in(catalogue))
     if embeddings:
         endpoint = EmbeddingsEndpoint(embeddings, model, api_key=os.environ.get("OPENAI_API_KEY", ""))
         with contextlib.closing(endpoint), show_progress() as progress:
@@ -465,14 +450,14 @@ def titles(
     show({"path": str(out), "report": report}, lines)
 
 
-@command(app)
+@options.command(app)
 def sign_suite(
-    path: ProblemFile,
-    wallet: WalletFlags,
+    path: options.ProblemFile,
+    wallet: options.WalletFlags,
     titles: Annotated[Path, typer.Option(help="Title release that lists every reward title of the suite.")],
     out: Annotated[Path, typer.Option(help="Folder for the signed files, e.g. STATE_DIR/suites.")],
     name: Annotated[str, typer.Option(help="The suite's name, as policies name it.")] = "s1",
-    catalogue: GoodsOption = None,
+    catalogue: options.GoodsOption = None,
 ) -> None:
     """Sign a suite with the operator's key, so that validators qualify agents on it.
 
@@ -486,9 +471,9 @@ def sign_suite(
     from problems.suites import CatalogueRecipe, products_sha256
 
     if out.exists():
-        refuse_existing(out / f"{name}.manifest.json")
-    problems, release = read_file(path), decode_accepted(titles.read_bytes())
-    products = {product.product_id: product for product in products_in(catalogue)}
+        options.refuse_existing(out / f"{name}.manifest.json")
+    problems, release = options.read_file(path), decode_accepted(titles.read_bytes())
+    products = {product.product_id: product for product in options.products_in(catalogue)}
     checks = [check_solvable(problem, products.get, release) for problem in problems]
     if bad := [f"{one.problem_id}: {one.failure.code} {one.failure.detail}" for one in checks if one.failure]:
         raise refuse("\n".join(bad), EXIT_FAILED)

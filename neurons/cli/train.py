@@ -18,17 +18,7 @@ import typer
 
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from neurons.cli.options import (
-    BenchFlags,
-    ClusterOption,
-    LeakFlags,
-    PolicyOption,
-    command,
-    policy_named,
-    read_file,
-    read_files,
-    shipped_named,
-)
+from neurons.cli import options
 from neurons.cli.presenter import EXIT_FAILED, exit_code, field_lines, show, show_progress
 from neurons.practice.opening import open_bench, open_endpoint
 from training.agents import NAME, make_reentry
@@ -67,18 +57,18 @@ app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=Tr
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
 
 
-@command(app)
+@options.command(app)
 def train(
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")],
-    recipe: Annotated[Path, typer.Option(help="TOML file of the run.", metavar="FILE", parser=shipped_path)],
-    bench_flags: BenchFlags,
-    leaks: LeakFlags,
+    recipe: Annotated[Path, typer.Option(help="TOML file of the run.", metavar="FILE", parser=options.shipped_path)],
+    bench_flags: options.BenchFlags,
+    leaks: options.LeakFlags,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; an unfinished one goes on.")] = None,
     tiny_model: Annotated[
         bool,
         typer.Option("--tiny-model", help="Make a model of 0.2 million random weights."),
     ] = False,
-    cluster: ClusterOption = "",
+    cluster: options.ClusterOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
 ) -> None:
     """Train one stage of a model from a recipe.
@@ -123,7 +113,7 @@ def train(
     say_device(f"{plan.name}: {stage}")
     from training.stages.pipeline import run_stage
 
-    pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
+    pools = [options.read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
     public, private = leaks.partitions()
     manifest = private.manifest if private else public
     with show_progress() as progress:
@@ -131,7 +121,7 @@ def train(
             open_bench(bench_flags.settings(), progress=progress),
             problems=tuple(pools[0]),
             dev=tuple(pools[1]),
-            held_out=tuple(read_files(leaks.held_out or [])),
+            held_out=tuple(options.read_files(leaks.held_out or [])),
             partition=private,
             partition_sha256=manifest.sha256 if manifest else "",
         )
@@ -159,7 +149,9 @@ def _said_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _rollouts_elsewhere(plan: Recipe, bench: RunContext, cluster: str, flags: BenchFlags) -> Iterator[RunJobs | None]:
+def _rollouts_elsewhere(
+    plan: Recipe, bench: RunContext, cluster: str, flags: options.BenchFlags
+) -> Iterator[RunJobs | None]:
     """What runs the stage's rollouts on a cluster; None for this process. Of several devices' processes the first one
     makes them."""
     from neurons.cluster.ray_executor import open_executor
@@ -174,7 +166,7 @@ def _rollouts_elsewhere(plan: Recipe, bench: RunContext, cluster: str, flags: Be
         yield by_executor(plan.parallel, stage_episodes(plan, place), executor)
 
 
-@command(app)
+@options.command(app)
 def lineage(run: _Run) -> None:
     """Show where a checkpoint comes from.
 
@@ -194,7 +186,7 @@ def reenter(
     run: _Run,
     name: Annotated[str, typer.Option(help="Name of the model.")],
     out: Annotated[Path, typer.Option(help="Folder for model/, agent.py and policy.json.")],
-    policy: PolicyOption = None,
+    policy: options.PolicyOption = None,
     is_fp32: Annotated[bool, typer.Option("--fp32", help="Served weights in fp32 instead of bf16.")] = False,
 ) -> None:
     """Make a checkpoint race again.
@@ -210,7 +202,7 @@ def reenter(
     if not NAME.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no model name: letters, digits, dot, dash, underscore, at most 41")
     open_checkpoint(run)
-    rules = policy_named(policy or "")
+    rules = options.policy_named(policy or "")
     weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)
     model_id, source, listed = make_reentry(name, weights_sha256, rules)
     (out / "agent.py").write_text(source, encoding="utf-8")
@@ -266,7 +258,7 @@ def count_work(plan: Recipe) -> tuple[Work, list[str]]:
         return sum(row.tokens or 0 for row in read_rows(corpus)) if corpus.exists() else None
 
     def problems(file: Path) -> int | None:
-        return len(read_file(file)) if file.exists() or shipped_named(str(file)) else None
+        return len(options.read_file(file)) if file.exists() or options.shipped_named(str(file)) else None
 
     def episodes(run: Path) -> int | None:
         return len(EpisodeFile(run / EPISODES).lines()) if (run / EPISODES).exists() else None

@@ -21,24 +21,8 @@ from msgspec.structs import replace
 from arena.race.forecast import Cost
 from arena.records.model import StoredCheckpoint
 from arena.records.port import StoreSize, WeightsResult
+from foundation import codes
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes import (
-    CAP_REACHED,
-    CHAIN_STANDS,
-    FILE_UNUSABLE,
-    FILES_LACKING,
-    HOST_FAILED,
-    HOST_LACKS,
-    JOB_QUARANTINED,
-    JUDGE_FAILED,
-    MODEL_FAILED,
-    NO_BATCH_LEFT,
-    POLICY_WAITS,
-    SLOT_RESTS,
-    STORE_AWAY,
-    WORKER_DIED,
-    lookup,
-)
 from foundation.durable_files import write_whole
 from foundation.errors import Failure
 
@@ -189,8 +173,11 @@ DISK_LEAST_BYTES = 2 << 30
 LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
 DAY_MS = 86_400_000
 # What is away for a while and comes back; anything else that a start waits for wants a person.
-_OUTAGES = frozenset({STORE_AWAY, "U3030", CHAIN_STANDS, "V2028", HOST_FAILED, WORKER_DIED})
-_ENDPOINTS = {MODEL_FAILED: "openai_base_url or [[upstreams]]", JUDGE_FAILED: "judge_base_url"}  # where it is set
+_OUTAGES = frozenset({codes.STORE_AWAY, "U3030", codes.CHAIN_STANDS, "V2028", codes.HOST_FAILED, codes.WORKER_DIED})
+_ENDPOINTS = {
+    codes.MODEL_FAILED: "openai_base_url or [[upstreams]]",
+    codes.JUDGE_FAILED: "judge_base_url",
+}  # where it is set
 
 
 class Deadline(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,7 +264,7 @@ def assess(
 
 
 def _point(code: str, about: str, *, is_urgent: bool = True) -> Point:
-    entry = lookup(code)
+    entry = codes.lookup(code)
     text = f"{entry.title}: {about}" if about else entry.title
     return Point(code=code, about=text, fix=entry.remedy, is_urgent=is_urgent)
 
@@ -314,7 +301,7 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
         where = "ahead of" if beat.chain.skew_ms > 0 else "behind"
         about = f"this host's clock is {duration(abs(beat.chain.skew_ms))} {where} the chain's newest block"
         fix = "set the clock: `timedatectl set-ntp true`; other validators refuse what a wrong one signs"
-        yield Point(code=HOST_LACKS, about=about, fix=fix)
+        yield Point(code=codes.HOST_LACKS, about=about, fix=fix)
     if beat.chain.is_stale:
         yield _point("U3034", f"block {beat.chain.block}")
     if beat.chain.placed_block and not beat.chain.has_permit:
@@ -331,7 +318,7 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
         yield Point(code=wait.code, about=f"{about}; no agent loses by it", fix=fix, is_urgent=is_long or is_first)
     for slot in beat.resting:
         about = f"slot {slot.slot}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
-        yield _point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS)
+        yield _point(codes.SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS)
 
 
 def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
@@ -341,25 +328,26 @@ def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     if beat.missed is not None:
         yield _point(beat.missed.code, beat.missed.detail, is_urgent=False)
     if beat.capped is not None:
-        yield _point(CAP_REACHED, f"{beat.capped.detail}; what it stopped counts for nobody", is_urgent=False)
+        yield _point(codes.CAP_REACHED, f"{beat.capped.detail}; what it stopped counts for nobody", is_urgent=False)
     for about in beat.unjudged:
-        yield _point(JOB_QUARANTINED, about, is_urgent=False)
+        yield _point(codes.JOB_QUARANTINED, about, is_urgent=False)
     if others := skewed(beat):  # urgent when it is most of them, since then it is us
         about = f"{len(others)} of {len(beat.peers)} others"
         yield _point("U3036", about, is_urgent=2 * len(others) > len(beat.peers))
     if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < BANK_DAYS_MIN * DAY_MS:
         yield _point(
-            NO_BATCH_LEFT, f"the stock lasts {duration(beat.bank_until_ms - now_ms)}; {BANK_DAYS_MIN} days are wanted"
+            codes.NO_BATCH_LEFT,
+            f"the stock lasts {duration(beat.bank_until_ms - now_ms)}; {BANK_DAYS_MIN} days are wanted",
         )
     if (release := beat.release) is None:
         return
     for about in release.unusable:
-        yield _point(FILE_UNUSABLE, about)
+        yield _point(codes.FILE_UNUSABLE, about)
     if release.policy_waits:
-        yield _point(POLICY_WAITS, f"{release.policy_waits[:12]} takes effect at the next start")
+        yield _point(codes.POLICY_WAITS, f"{release.policy_waits[:12]} takes effect at the next start")
     if release.lacking:
         about = f"{release.lacking} of the {release.files} files of release {release.sequence}"
-        yield _point(FILES_LACKING, about, is_urgent=False)
+        yield _point(codes.FILES_LACKING, about, is_urgent=False)
 
 
 def _of_store(now_ms: int, beat: Heartbeat | None, store: StoreFacts) -> Iterator[Point]:

@@ -51,20 +51,8 @@ from neurons.loops.serving import Serving, ServingSetup
 from neurons.race.clock import RaceClock
 from neurons.race.log import newest_race
 from neurons.race.peers import SharingLoop, exchange_port, open_sharing
-from neurons.settings.endpoints import check_endpoints, chosen_endpoints
-from neurons.settings.inputs import (
-    catalogue_path,
-    catalogue_products,
-    chain_of,
-    code_commit,
-    gate_knowledge,
-    policy_of,
-    prepare_catalogue,
-    prepare_suite,
-    signer_of,
-    spread_evenly,
-    unix_ms,
-)
+from neurons.settings import inputs
+from neurons.settings.endpoints import check_endpoints, chosen_endpoints, episode_costs, most_of_episode
 from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
@@ -90,7 +78,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     U3039 and V2032 (the chain has not what this release asks). For each `arena doctor` has a row that fails.
     """
     stage = functools.partial(structlog.get_logger().info, "starting")
-    signer, chain, objects = require_settings(settings), chain_of(settings), open_bodies(settings)
+    signer, chain, objects = require_settings(settings), inputs.chain_of(settings), open_bodies(settings)
     make_own_folder(settings.state_dir)
     require_ports(settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -104,11 +92,11 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         if operator is not None:
             operator_files = OperatorFiles(settings, operator, signer.hotkey, chain, sharing, metrics)
             settings = await operator_files.start(await newest_race(store))
-        policy = policy_of(settings)
+        policy = inputs.policy_of(settings)
         require_company(settings, policy, len(permitted))
-        made = "" if catalogue_path(settings).exists() else " of synthetic products is made, once: about 20 s"
+        made = "" if inputs.catalogue_path(settings).exists() else " of synthetic products is made, once: about 20 s"
         stage(text=f"starting: the catalogue{made}")
-        await asyncio.to_thread(prepare_catalogue, settings)
+        await asyncio.to_thread(inputs.prepare_catalogue, settings)
         upstreams, judges = chosen_endpoints(settings, policy)
         most = most_of_episode(policy, upstreams, judges)
         if upstreams:
@@ -116,8 +104,8 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         stage(text="starting: workers and their jails")
         pool = await _open_pool(settings, policy, upstreams, judges, stack)
         stage(text="starting: the public problems and the gate")
-        suite = prepare_suite(settings, policy, signer.hotkey)
-        beacon = open_beacon(settings.network, unix_ms)
+        suite = inputs.prepare_suite(settings, policy, signer.hotkey)
+        beacon = open_beacon(settings.network, inputs.unix_ms)
         serving = open_serving(settings, location, policy, suite, stack)
         host, local_chain = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0), None
         if settings.local_chain_port and isinstance(chain, LocalSubtensor):
@@ -131,24 +119,24 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             chain=chain,
             beacon=beacon,
             store=store,
-            sequencer=Sequencer(store, signer, unix_ms, host),
+            sequencer=Sequencer(store, signer, inputs.unix_ms, host),
             pool=pool,
             bank=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
             suite=suite,
-            knowledge=gate_knowledge(settings, policy, suite, held_sketches(settings)),
+            knowledge=inputs.gate_knowledge(settings, policy, suite, held_sketches(settings)),
             conditions=Conditions(
                 policy_sha256=policy.policy_sha256,
                 scoring_pipeline=SCORING_PIPELINE,
-                code_commit=code_commit(),
+                code_commit=inputs.code_commit(),
                 sandbox=pool.sandbox,
             ),
             host=host,
             state_dir=settings.state_dir,
-            now_ms=unix_ms,
+            now_ms=inputs.unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            purse=Purse(store, settings.budget, most, episode_costs(policy, upstreams, judges), unix_ms),
-            variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
+            purse=Purse(store, settings.budget, most_of_episode(*spending), episode_costs(*spending), inputs.unix_ms),
+            variants=suite_variants(suite, lambda: inputs.catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,
             local_chain=local_chain,
@@ -194,10 +182,10 @@ def problem_source(
         ArenaError P4011 when the catalogue has no more."""
         assert signer is not None, "a bank that is only looked at seals nothing"
         maker().exclude(earlier)
-        counts = spread_evenly(batch_problems)
+        counts = inputs.spread_evenly(batch_problems)
         made = maker().make(seed=secrets.randbits(256), counts=counts)  # ids and answers follow
         batch = seal(race_id, sorted(made, key=lambda problem: problem.problem_id), secrets.token_bytes(SALT_BYTES))
-        return lock_batch(batch, round_number, timelock=timelock, signer=signer, made_ms=unix_ms())
+        return lock_batch(batch, round_number, timelock=timelock, signer=signer, made_ms=inputs.unix_ms())
 
     return make, maker
 
@@ -224,7 +212,7 @@ def open_bank(
         return open_it()
     public = shipped_answers().union(reward.product_id for problem in suite for reward in problem.rewards)
     size = policy.race.batch_problems
-    make, prepare = problem_source(lambda: catalogue_products(settings), public, size, timelock, signer)
+    make, prepare = problem_source(lambda: inputs.catalogue_products(settings), public, size, timelock, signer)
     return open_it(make=make, prepare=prepare)
 
 
@@ -232,12 +220,12 @@ def require_settings(settings: Settings) -> Signer:
     """The hotkey of settings that a node can start with, as far as they say it by themselves. Raises ArenaError V2030,
     also for a state folder that another hotkey's log was begun in: `arena records` would not find a second one; V2029
     for what is no location of bodies."""
-    policy_of(settings)
+    inputs.policy_of(settings)
     open_bodies(settings)
-    signer, location = signer_of(settings), read_location(settings.state_dir)
+    signer, location = inputs.signer_of(settings), read_location(settings.state_dir)
     is_made = settings.network != LOCAL_NETWORK or local_chain_path(settings.state_dir).exists()
     if is_made or settings.mechanism or settings.wallet_proxy:  # asking for a new local chain would make it
-        chain_of(settings)
+        inputs.chain_of(settings)
     if settings.local_chain_port and settings.network != LOCAL_NETWORK:
         raise ArenaError("V2030", f"local_chain_port: the chain of {settings.network} is not this machine's to serve")
     if location is not None and location.validator != signer.hotkey:
@@ -328,7 +316,7 @@ def open_serving(
         state_dir=str(settings.state_dir),
         policy=policy,
         suite=suite,
-        catalogue_dir=str(catalogue_path(settings)),
+        catalogue_dir=str(inputs.catalogue_path(settings)),
         reads=reads.fileno() if reads else None,
         reads_port=settings.serve_port,
         is_sn15_served=settings.serve_sn15,

@@ -23,19 +23,7 @@ from foundation.errors import ArenaError, Failure
 from harness.sandbox.port import SandboxLevel
 from neurons.health.status import RestingSlot
 from neurons.settings.inputs import unix_ms
-from neurons.worker.ports import (
-    LINE_BYTES_MAX,
-    REPLIES,
-    Faulted,
-    Job,
-    JudgeJob,
-    Ready,
-    Reply,
-    Request,
-    WorkerSetup,
-    child_environment,
-    encode_line,
-)
+from neurons.worker import ports
 
 RESTS = Backoff(first_ms=1_000, most_ms=300_000)  # of a slot, by failed starts in a row
 ENDS_MAX = 2  # workers that a job may end before it is quarantined
@@ -48,18 +36,18 @@ _MODULE = ("-m", "neurons.worker.process")
 class _Worker:
     """One process and its pipe."""
 
-    def __init__(self, setup: WorkerSetup, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, setup: ports.WorkerSetup, process: asyncio.subprocess.Process) -> None:
         self.setup, self.process = setup, process
 
     @classmethod
-    async def start(cls, setup: WorkerSetup) -> tuple[_Worker, SandboxLevel]:
+    async def start(cls, setup: ports.WorkerSetup) -> tuple[_Worker, SandboxLevel]:
         """A worker whose ports are open, and the jail it reached. Raises the worker's own ArenaError, or V2005."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, *_MODULE),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            limit=LINE_BYTES_MAX,
-            env=child_environment(),
+            limit=ports.LINE_BYTES_MAX,
+            env=ports.child_environment(),
             start_new_session=True,  # a Ctrl-C at the terminal is the supervisor's to handle
         )
         worker = cls(setup, process)
@@ -67,20 +55,20 @@ class _Worker:
         try:
             with contextlib.suppress(TimeoutError):
                 reply = await asyncio.wait_for(worker.run(setup), _START_TIMEOUT_S)
-                if isinstance(reply, Ready):
+                if isinstance(reply, ports.Ready):
                     return worker, reply.sandbox
-                failure = reply.failure if isinstance(reply, Faulted) else failure
+                failure = reply.failure if isinstance(reply, ports.Faulted) else failure
             raise ArenaError(failure.code, failure.detail)
         except BaseException:
             await worker.kill()
             raise
 
-    async def run(self, request: Request) -> Reply:
+    async def run(self, request: ports.Request) -> ports.Reply:
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
-            self.process.stdin.write(encode_line(request))
+            self.process.stdin.write(ports.encode_line(request))
             await self.process.stdin.drain()
-            return REPLIES.decode(await self.process.stdout.readuntil(b"\n"))
+            return ports.REPLIES.decode(await self.process.stdout.readuntil(b"\n"))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, msgspec.DecodeError) as error:
             raise ArenaError(WORKER_DIED, f"worker {self.setup.slot}, process {self.process.pid}: {error}") from error
 
@@ -97,9 +85,9 @@ class WorkerPool:
 
     sandbox: SandboxLevel  # the jail that the workers reached, once started
 
-    def __init__(self, setups: tuple[WorkerSetup, ...], deadline_s: float) -> None:
+    def __init__(self, setups: tuple[ports.WorkerSetup, ...], deadline_s: float) -> None:
         self._setups, self._deadline_s = setups, deadline_s
-        self._jobs: asyncio.Queue[tuple[Job, asyncio.Future[Reply]]] = asyncio.Queue()
+        self._jobs: asyncio.Queue[tuple[ports.Job, asyncio.Future[ports.Reply]]] = asyncio.Queue()
         self._ends: Counter[str] = Counter()  # workers that a job ended since it last ended well
         self._workers: dict[int, _Worker] = {}
         self._slots: list[asyncio.Task[None]] = []
@@ -121,14 +109,14 @@ class WorkerPool:
         """The slots whose last start failed, by number."""
         return tuple(self._resting[slot] for slot in sorted(self._resting))
 
-    async def run(self, job: Job) -> Reply:
+    async def run(self, job: ports.Job) -> ports.Reply:
         """Run one job on a free worker; `Faulted` replies are returned as they are.
 
         A worker that dies or overruns the deadline is replaced, and the job answers Faulted V2005, V2009 from the
         second end on, after the first try to start the next worker. Cancelling the call kills the worker, so that a
         lost lease stops its jail at once.
         """
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[ports.Reply] = asyncio.get_running_loop().create_future()
         self._jobs.put_nowait((job, answer))
         return await answer
 
@@ -140,7 +128,7 @@ class WorkerPool:
         for worker in self._workers.values():
             await worker.kill()
 
-    async def _serve(self, setup: WorkerSetup) -> None:
+    async def _serve(self, setup: ports.WorkerSetup) -> None:
         """One slot: jobs, one at a time, and a new worker where one ended, however many tries that takes."""
         while True:
             job, answer = await self._jobs.get()
@@ -156,7 +144,7 @@ class WorkerPool:
                 await asyncio.sleep(RESTS.pause_ms(self._resting[setup.slot].tries) / 1_000)
                 is_well = await self._replace(setup)
 
-    async def _try(self, worker: _Worker, job: Job, answer: asyncio.Future[Reply]) -> Failure | None:
+    async def _try(self, worker: _Worker, job: ports.Job, answer: asyncio.Future[ports.Reply]) -> Failure | None:
         """Answer the job; or the worker has to be replaced, and the failure says why."""
         running = asyncio.create_task(worker.run(job))
         try:
@@ -173,7 +161,7 @@ class WorkerPool:
             answer.set_result(reply)
         return None
 
-    async def _replace(self, setup: WorkerSetup) -> bool:
+    async def _replace(self, setup: ports.WorkerSetup) -> bool:
         """End what is left of the slot's worker and start another; False where it rests now."""
         await self._workers[setup.slot].kill()
         try:
@@ -191,7 +179,7 @@ class WorkerPool:
         self._resting.pop(setup.slot, None)
         return True
 
-    def _blame(self, job: Job, answer: asyncio.Future[Reply], failure: Failure, is_job: bool) -> None:
+    def _blame(self, job: ports.Job, answer: asyncio.Future[ports.Reply], failure: Failure, is_job: bool) -> None:
         """Answer a job that met a worker's end; `is_job`: the slot is well, so the job is charged with it."""
         if answer.done():  # it was cancelled
             return
@@ -200,10 +188,10 @@ class WorkerPool:
             self._ends[key] += 1
             if self._ends[key] >= ENDS_MAX:
                 failure = Failure(code=JOB_QUARANTINED, detail=f"{key}: {failure.detail}")
-        answer.set_result(Faulted(failure=failure))
+        answer.set_result(ports.Faulted(failure=failure))
 
 
-def _key_of(job: Job) -> str:
-    if isinstance(job, JudgeJob):
+def _key_of(job: ports.Job) -> str:
+    if isinstance(job, ports.JudgeJob):
         return f"judging body {job.body.body_hash()}"
     return f"problem {job.problem.problem_id}, agent {text_hash(job.source)[:12]}"

@@ -46,25 +46,10 @@ from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import Progress, no_progress
 from harness.chat import ChatMessage, chat_of, message_of, served_message
+from training.corpus import model
 from training.corpus.duplicates import Spool, sorted_on_disk
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
-from training.corpus.model import (
-    CorpusRow,
-    Lineage,
-    Quarantined,
-    Rebuilt,
-    RejectCode,
-    Rejection,
-    Rewritten,
-    Rules,
-    SetCode,
-    Signals,
-    Trace,
-    TraceCode,
-    TraceFacts,
-    TraceSource,
-)
 from training.corpus.report import Funnel, funnel_of, render_card, render_page
 from training.corpus.selection import Appraised, Decision, Guard, Shard, Task, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
@@ -84,15 +69,15 @@ _GROUP_ROWS = 256
 _ZSTD_LEVEL = 9
 _PLACE = struct.Struct(">Q")
 _ENCODE = msgspec.json.Encoder().encode
-_UNPACK = msgspec.msgpack.Decoder(CorpusRow)
+_UNPACK = msgspec.msgpack.Decoder(model.CorpusRow)
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 _JSON: dict[str, msgspec.json.Decoder[Any]] = {  # columns of JSON text
     "recommended": _TEXTS,
     "surfaced": _TEXTS,
     "shape": _TEXTS,
     "missing": _TEXTS,
-    "rebuilt": msgspec.json.Decoder(Rebuilt),
-    "rewritten": msgspec.json.Decoder(Rewritten),
+    "rebuilt": msgspec.json.Decoder(model.Rebuilt),
+    "rewritten": msgspec.json.Decoder(model.Rewritten),
 }
 
 
@@ -130,10 +115,10 @@ _SCHEMA = pa.schema(
         *_texts("trace_id"),
         pa.field("rank", pa.int64(), nullable=False),
         pa.field("tokens", pa.int64()),
-        *_fields(TraceFacts, nullable=True),
+        *_fields(model.TraceFacts, nullable=True),
         *_texts("source_kind", "source_place", "source_sha256"),
         pa.field("is_verified", pa.bool_(), nullable=False),
-        *_fields(Signals, nullable=False),
+        *_fields(model.Signals, nullable=False),
         *_texts("missing", "provenance"),
         *_texts("rebuilt", "rewritten", nullable=True),
         *_texts("query"),
@@ -143,7 +128,7 @@ _SCHEMA = pa.schema(
 _SCALARS = [name for name in _SCHEMA.names if name not in (*_JSON, *_TALK, "query")]
 
 
-def columns_of(row: CorpusRow) -> dict[str, Any]:
+def columns_of(row: model.CorpusRow) -> dict[str, Any]:
     """The values of a row by column: its conversation as TRL reads it, cut before the first turn that is learnt.
 
     Arguments stay text, since Arrow would fill them with the keys of other tools' calls. `label` is False where the
@@ -176,13 +161,13 @@ def columns_of(row: CorpusRow) -> dict[str, Any]:
     return values | dict.fromkeys(_JSON) | {name: _ENCODE(value).decode() for name, value in known.items()}
 
 
-def row_of(columns: Mapping[str, Any]) -> CorpusRow:
+def row_of(columns: Mapping[str, Any]) -> model.CorpusRow:
     """The row of a file's columns. Raises msgspec.ValidationError or ArenaError V2097 for values that no row has."""
     values = dict(columns)
     values |= {name: decoder.decode(values[name]) for name, decoder in _JSON.items() if values[name] is not None}
-    trace = Trace(
+    trace = model.Trace(
         trace_id=values["trace_id"],
-        source=TraceSource(
+        source=model.TraceSource(
             kind=values["source_kind"],
             place=values["source_place"],
             sha256=values["source_sha256"],
@@ -191,24 +176,24 @@ def row_of(columns: Mapping[str, Any]) -> CorpusRow:
         messages=tuple(map(message_of, msgspec.convert(values["prompt"] + values["completion"], list[ChatMessage]))),
         tools=values["tools"],
         query=values["query"],
-        facts=msgspec.convert({name: values[name] for name in TraceFacts.__struct_fields__}, TraceFacts),
+        facts=msgspec.convert({name: values[name] for name in model.TraceFacts.__struct_fields__}, model.TraceFacts),
         missing=values["missing"],
         rebuilt=values["rebuilt"],
         rewritten=values["rewritten"],
     )
-    signals = Signals(**{name: values[name] for name in Signals.__struct_fields__})
-    return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])
+    signals = model.Signals(**{name: values[name] for name in model.Signals.__struct_fields__})
+    return model.CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])
 
 
 def write_corpus(
     folder: Path,
-    rows: Iterable[CorpusRow],
+    rows: Iterable[model.CorpusRow],
     *,
-    lineage: Lineage,
+    lineage: model.Lineage,
     funnel: Funnel,
-    rejected: Iterable[Rejection | Quarantined],
+    rejected: Iterable[model.Rejection | model.Quarantined],
     guard: Guard,
-) -> Lineage:
+) -> model.Lineage:
     """Write into `folder`, which holds nothing yet; the lineage as written, with `rows_sha256` filled in (what is given
     for it is not read). Raises ArenaError V2099 when the guard rejects a row, OSError, sqlite3.Error.
     """
@@ -240,11 +225,11 @@ def write_corpus(
     return written
 
 
-def read_lineage(folder: Path) -> Lineage:
+def read_lineage(folder: Path) -> model.Lineage:
     """The lineage of a corpus. Raises ArenaError V2027 when there is none that can be read."""
     if not folder.exists():
         raise ArenaError("V2027", f"there is no corpus {folder}; `arena corpus build EXPORT --out {folder}` makes one")
-    return _read(folder / LINEAGE, Lineage)
+    return _read(folder / LINEAGE, model.Lineage)
 
 
 def read_funnel(folder: Path) -> Funnel:
@@ -259,7 +244,7 @@ def _read(path: Path, kind: type[T]) -> T:
         raise ArenaError("V2027", f"{path}: {wrong}") from None
 
 
-def read_rows(folder: Path) -> Iterator[CorpusRow]:
+def read_rows(folder: Path) -> Iterator[model.CorpusRow]:
     """The rows of a corpus, in order. Raises ArenaError V2027 when they are not those its lineage names, at the end."""
     digest = hashlib.sha256()
     try:
@@ -277,7 +262,7 @@ def read_rows(folder: Path) -> Iterator[CorpusRow]:
         raise ArenaError("V2027", f"{folder / DATA}: the rows are not those of the lineage")
 
 
-def _in_order(rows: Iterable[CorpusRow]) -> Iterator[CorpusRow]:
+def _in_order(rows: Iterable[model.CorpusRow]) -> Iterator[model.CorpusRow]:
     """The rows sorted by trace id and place, by way of a file."""
     spool = Spool()
 
@@ -294,7 +279,7 @@ def _key(first: str, second: str) -> bytes:
     return f"{first}\0{second}".encode("utf-8", "surrogatepass")
 
 
-def _line(row: CorpusRow) -> bytes:
+def _line(row: model.CorpusRow) -> bytes:
     """What the hash of the rows is taken over: independent of Parquet and of any library's version."""
     return canonical_bytes(row) + b"\n"
 
@@ -315,11 +300,11 @@ def _write_table(path: Path, rows: Iterator[dict[str, Any]]) -> None:
             writer.write_table(pa.Table.from_pylist(group, _SCHEMA), row_group_size=_GROUP_ROWS)
 
 
-PER_TRACE: tuple[RejectCode, ...] = get_args(TraceCode)
-SET_LEVEL: tuple[RejectCode, ...] = get_args(SetCode)
+PER_TRACE: tuple[model.RejectCode, ...] = get_args(model.TraceCode)
+SET_LEVEL: tuple[model.RejectCode, ...] = get_args(model.SetCode)
 SWEEP_E4 = (0, 5_000, 7_000, 8_000, 9_000, 10_000)
 
-_ONE_SWITCH: Mapping[str, tuple[RejectCode, ...]] = {  # gates that are one rule in two forms go off together
+_ONE_SWITCH: Mapping[str, tuple[model.RejectCode, ...]] = {  # gates that are one rule in two forms go off together
     "agentic_split": ("subtask", "subtask_guess"),
     "deduplication": ("duplicate", "near_duplicate"),
     "ranking": ("ranked_out",),
@@ -333,11 +318,11 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     """One filter of a comparison, by name, and what its corpus is to have as many of as the others."""
 
     name: str
-    rules: Rules
+    rules: model.Rules
     by: Literal["rows", "tokens"] = "rows"
 
 
-def ablations(rules: Rules) -> tuple[Arm, ...]:
+def ablations(rules: model.Rules) -> tuple[Arm, ...]:
     """`full` (the rules themselves), `no_structural_filter`, `outcome_only`, `format_only`, one arm for each gate
     switched off, and the sweep; each but `full` by rows, and again by tokens.
 
@@ -346,7 +331,7 @@ def ablations(rules: Rules) -> tuple[Arm, ...]:
     what a trainer can read: `full` with what code drove beside it, as often as it was recorded, judged or not.
     """
     grouped = {code for codes in _ONE_SWITCH.values() for code in codes}
-    single: dict[str, tuple[RejectCode, ...]] = {code: (code,) for code in PER_TRACE if code not in grouped}
+    single: dict[str, tuple[model.RejectCode, ...]] = {code: (code,) for code in PER_TRACE if code not in grouped}
     switches = {**single, **_ONE_SWITCH}
     everything = tuple(code for code in (*PER_TRACE, *SET_LEVEL) if code != "tokens")
     unfiltered = _without(rules, *everything)
@@ -365,7 +350,7 @@ def ablations(rules: Rules) -> tuple[Arm, ...]:
     return (Arm(name="full", rules=rules), *arms, *by_tokens)
 
 
-def _without(rules: Rules, *codes: RejectCode) -> Rules:
+def _without(rules: model.Rules, *codes: model.RejectCode) -> model.Rules:
     return msgspec.structs.replace(rules, off=tuple(sorted({*rules.off, *codes})))
 
 
@@ -397,22 +382,22 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     folder: str
-    lineage: Lineage
+    lineage: model.Lineage
     funnel: Funnel
 
 
-def read_rules(said: Sequence[str]) -> Rules:
+def read_rules(said: Sequence[str]) -> model.Rules:
     """The rules said as `KEY=VALUE` (a list's values between commas); what none names is the paper's. Raises ArenaError
     V2120 naming an unknown key, or a value that is not allowed."""
     values = {key: value for key, _, value in (one.partition("=") for one in said)}
     off = {"off": [code for code in values["off"].split(",") if code]} if "off" in values else {}
     try:
-        return msgspec.convert(values | off, Rules, strict=False)
+        return msgspec.convert(values | off, model.Rules, strict=False)
     except msgspec.ValidationError as wrong:
-        raise ArenaError("V2120", f"--rule: {wrong}; rules are {', '.join(Rules.__struct_fields__)}") from None
+        raise ArenaError("V2120", f"--rule: {wrong}; rules are {', '.join(model.Rules.__struct_fields__)}") from None
 
 
-def arms_of(rules: Rules, names: Collection[str]) -> tuple[Arm, ...]:
+def arms_of(rules: model.Rules, names: Collection[str]) -> tuple[Arm, ...]:
     """The filters to compare: the corpus' own first, then those named. Raises ArenaError V2120 for an unknown name."""
     every = {arm.name: arm for arm in ablations(rules)}
     if unknown := sorted(set(names) - every.keys()):
@@ -521,7 +506,7 @@ def write_filtered(
     count, total = 0, sum(one.kept for one in filtered.decisions)
     is_counted = any("tokens" not in rules.off for rules in filtered.task.arms)
 
-    def counted(rows: Iterable[CorpusRow]) -> Iterator[CorpusRow]:
+    def counted(rows: Iterable[model.CorpusRow]) -> Iterator[model.CorpusRow]:
         nonlocal count
         for row in rows:
             yield row
@@ -536,7 +521,7 @@ def write_filtered(
                 lineage = write_corpus(
                     made.joinpath(*below),
                     counted(kept_rows(filtered.sources.shards, filtered.appraised, decision, executor=executor)),
-                    lineage=Lineage(
+                    lineage=model.Lineage(
                         rules=arm.rules,
                         sources=filtered.sources.hashes,
                         is_trusted_unsigned=filtered.sources.is_trusted_unsigned,

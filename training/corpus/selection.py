@@ -31,23 +31,12 @@ from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import Progress, no_progress
+from training.corpus import model
 from training.corpus.duplicates import Spool, fingerprint, likenesses, sorted_on_disk
 from training.corpus.gates import RECOMMEND, codes_by_rules, gates, is_unjudged, query_of
-from training.corpus.model import (
-    Appraisal,
-    CorpusRow,
-    Fingerprint,
-    Quarantined,
-    RejectCode,
-    Rejection,
-    Rules,
-    Signals,
-    Trace,
-    UnreadCount,
-)
 from training.corpus.tokens import TokenCounter, open_counter, render
 
-Guard = Callable[[Trace], Sequence[RejectCode]]  # `pool` and `leak`, or nothing; picklable
+Guard = Callable[[model.Trace], Sequence[model.RejectCode]]  # `pool` and `leak`, or nothing; picklable
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,21 +46,21 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     `known_ids`: what the search server can return, for traces that do not record what it returned.
     """
 
-    arms: tuple[Rules, ...]
+    arms: tuple[model.Rules, ...]
     tokenizer: Path | None = None
     known_ids: frozenset[str] | None = None
 
 
-AppraisedShard = tuple[list[msgspec.Raw], list[Quarantined]]  # appraisals in order, packed; rows not readable
+AppraisedShard = tuple[list[msgspec.Raw], list[model.Quarantined]]  # appraisals in order, packed; rows not readable
 
 
-class Appraised(Sequence[Appraisal]):
+class Appraised(Sequence[model.Appraisal]):
     """The appraisals of a run in the order of its shards, on disk, and what the shards say beside them."""
 
     def __init__(self) -> None:
         """Raises OSError when the disk does not take it."""
         self._spool, self._unread = Spool(), Spool()
-        self.unread: tuple[UnreadCount, ...] = ()
+        self.unread: tuple[model.UnreadCount, ...] = ()
 
     def add(self, shard: AppraisedShard) -> None:
         """Add the next shard. Raises OSError when the disk is full."""
@@ -80,10 +69,10 @@ class Appraised(Sequence[Appraisal]):
             self._spool.add(bytes(packed))
         for one in unread:
             self._unread.add(msgspec.msgpack.encode(one))
-        counts = (UnreadCount(code=one.code, count=1, example=one.place, detail=one.detail) for one in unread)
+        counts = (model.UnreadCount(code=one.code, count=1, example=one.place, detail=one.detail) for one in unread)
         self.unread = added_up([*self.unread, *counts])
 
-    def unread_rows(self) -> Iterator[Quarantined]:
+    def unread_rows(self) -> Iterator[model.Quarantined]:
         """Every row that could not be read."""
         return (_UNREAD.decode(self._unread.get(number)) for number in range(len(self._unread)))
 
@@ -94,21 +83,21 @@ class Appraised(Sequence[Appraisal]):
         return _APPRAISAL.decode(self._spool.get(index))
 
 
-_APPRAISAL, _UNREAD = msgspec.msgpack.Decoder(Appraisal), msgspec.msgpack.Decoder(Quarantined)
+_APPRAISAL, _UNREAD = msgspec.msgpack.Decoder(model.Appraisal), msgspec.msgpack.Decoder(model.Quarantined)
 _CHARS_PER_TOKEN = 16  # more than any text has but one of blanks
 _VERIFYING = frozenset({"check_product_match", "view_product_information", "view_product"})
 
 
-def added_up(counts: Iterable[UnreadCount]) -> tuple[UnreadCount, ...]:
+def added_up(counts: Iterable[model.UnreadCount]) -> tuple[model.UnreadCount, ...]:
     """One count a code, sorted; its example is the first place by number, whatever the order."""
-    found: dict[str, UnreadCount] = {}
+    found: dict[str, model.UnreadCount] = {}
     for one in sorted(counts, key=lambda one: (len(one.example), one.example)):
         known = found.get(one.code)
         found[one.code] = one if known is None else msgspec.structs.replace(known, count=known.count + one.count)
     return tuple(found[code] for code in sorted(found))
 
 
-def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
+def codes_under(appraisal: model.Appraisal, rules: model.Rules) -> tuple[model.RejectCode, ...]:
     """Every per-trace rule a trace breaks, sorted; `tokens` only where it breaks no other (paper, A.2 rule 4)."""
     own = codes_by_rules(appraisal.coefficient_e4, appraisal.is_success, rules, is_unjudged=appraisal.is_unjudged)
     codes = {*appraisal.codes, *own}.difference(rules.off)
@@ -117,18 +106,20 @@ def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
     return tuple(sorted(codes))
 
 
-def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task, guard: Guard) -> AppraisedShard:
+def appraise_shard(
+    number: int, rows: Iterable[model.Trace | model.Quarantined], task: Task, guard: Guard
+) -> AppraisedShard:
     """Read one shard once. Raises ArenaError V2120 when the tokenizer cannot be used."""
     every = gates(task.known_ids)
-    unread: list[Quarantined] = []
+    unread: list[model.Quarantined] = []
     done: list[msgspec.Raw] = []
     for row in rows:
-        if isinstance(row, Quarantined):
+        if isinstance(row, model.Quarantined):
             unread.append(row)
             continue
         facts = row.facts
         codes = {code for code, breaks in every.items() if breaks(row)}.union(guard(row))
-        appraisal = Appraisal(
+        appraisal = model.Appraisal(
             shard=number,
             ordinal=len(done),
             trace_id=row.trace_id,
@@ -156,14 +147,14 @@ def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task,
     return done, unread
 
 
-def tokens_of(trace: Trace, counter: TokenCounter, tokens_max: int) -> int:
+def tokens_of(trace: model.Trace, counter: TokenCounter, tokens_max: int) -> int:
     """The tokens of a trace; of one far over `tokens_max` those of its beginning, so that no row takes minutes."""
     text = render(trace)
     tokens = counter.count(head := text[: _CHARS_PER_TOKEN * tokens_max])
     return counter.count(text) if tokens <= tokens_max and len(head) < len(text) else tokens
 
 
-def _problem_of(trace: Trace) -> str:
+def _problem_of(trace: model.Trace) -> str:
     """The problem a trace is of: its id, else a hash of its query, case and spacing aside."""
     if trace.facts.problem_id is not None:
         return trace.facts.problem_id
@@ -171,14 +162,14 @@ def _problem_of(trace: Trace) -> str:
     return "query " + hashlib.sha256(query.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def signals_of(trace: Trace) -> Signals:
+def signals_of(trace: model.Trace) -> model.Signals:
     """The signals of one trace (A.3)."""
     turns = [message for message in trace.messages if message.role == "assistant"]
     thoughts = sum(bool(turn.reasoning) or "<think>" in turn.content for turn in turns)
     calls = [call for turn in turns for call in turn.calls]
     runs = itertools.groupby((call.name, "".join(call.arguments.split())) for call in calls)  # spacing aside
     last_recommend = max((i for i, call in enumerate(calls) if call.name == RECOMMEND), default=len(calls))
-    return Signals(
+    return model.Signals(
         depth=thoughts + len(calls),
         reformulations=len({query for call in calls if (query := query_of(call))}),
         has_verification=any(call.name in _VERIFYING for call in calls[:last_recommend]),
@@ -188,7 +179,7 @@ def signals_of(trace: Trace) -> Signals:
 
 
 Shard = Callable[
-    [], Iterable[Trace | Quarantined]
+    [], Iterable[model.Trace | model.Quarantined]
 ]  # read twice: the same rows each time; picklable for other processes
 
 _DIED = "V2052"
@@ -199,9 +190,9 @@ _REPEATS_FREE = 2  # asking twice is no loop
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One decision a trace, in the order of what was appraised: its rank within its problem, or why it is out."""
 
-    rules: Rules
+    rules: model.Rules
     ranks: Sequence[int]  # from 1; 0 for a trace that is not kept
-    codes: list[tuple[RejectCode, ...]]
+    codes: list[tuple[model.RejectCode, ...]]
 
     @property
     def kept(self) -> int:
@@ -231,13 +222,13 @@ def appraise(
     return appraised
 
 
-def decide(traces: Sequence[Appraisal], rules: Rules, *, progress: Progress = no_progress) -> Decision:
+def decide(traces: Sequence[model.Appraisal], rules: model.Rules, *, progress: Progress = no_progress) -> Decision:
     """The decision on every trace. A function of the set: order and shards do not count. Reads each a few times.
 
     What is sorted and compared lies where the system puts what is temporary. `progress` is told of the steps of
     the comparison of duplicates, two a trace. Raises ArenaError V2027 when the disk does not take it.
     """
-    names: dict[tuple[RejectCode, ...], tuple[RejectCode, ...]] = {}
+    names: dict[tuple[model.RejectCode, ...], tuple[model.RejectCode, ...]] = {}
     codes = [names.setdefault(found, found) for found in (codes_under(one, rules) for one in traces)]
     ranks = array("I", bytes(4 * len(codes)))
     problems: dict[str, array[int]] = defaultdict(functools.partial(array, "I"))
@@ -271,16 +262,16 @@ def decide(traces: Sequence[Appraisal], rules: Rules, *, progress: Progress = no
     return Decision(rules=rules, ranks=ranks, codes=codes)
 
 
-def rejections(traces: Sequence[Appraisal], decision: Decision) -> Iterator[Rejection]:
+def rejections(traces: Sequence[model.Appraisal], decision: Decision) -> Iterator[model.Rejection]:
     """Why each trace that is not in the corpus is not, in the order of `traces`."""
     for one, codes in zip(traces, decision.codes, strict=True):
         if codes:
-            yield Rejection(trace_id=one.trace_id, place=one.place, codes=codes)
+            yield model.Rejection(trace_id=one.trace_id, place=one.place, codes=codes)
 
 
 def kept_rows(
-    shards: Sequence[Shard], traces: Sequence[Appraisal], decision: Decision, *, executor: Executor = HERE
-) -> Iterator[CorpusRow]:
+    shards: Sequence[Shard], traces: Sequence[model.Appraisal], decision: Decision, *, executor: Executor = HERE
+) -> Iterator[model.CorpusRow]:
     """The rows of the corpus, shard by shard. Raises ArenaError V2027 when a shard does not read as it did before."""
     kept = (traces[index] for index, rank in enumerate(decision.ranks) if rank)
     jobs = (
@@ -293,12 +284,12 @@ def kept_rows(
             one, rank = next(expected)
             if trace.trace_id != one.trace_id:
                 raise ArenaError("V2027", f"{one.place} changed while it was read; build again")
-            yield CorpusRow(trace=trace, signals=one.signals, tokens=one.tokens, rank=rank)
+            yield model.CorpusRow(trace=trace, signals=one.signals, tokens=one.tokens, rank=rank)
     if left := next(expected, None):
         raise ArenaError("V2027", f"{left[0].place} is gone since it was read; build again")
 
 
-_UNPACK_TRACES = msgspec.msgpack.Decoder(list[Trace])
+_UNPACK_TRACES = msgspec.msgpack.Decoder(list[model.Trace])
 _UNPACK_SHARD = msgspec.msgpack.Decoder(AppraisedShard)
 _INDEX = struct.Struct(">I")
 
@@ -310,12 +301,12 @@ def _appraise_packed(task: Task, guard: Guard, job: tuple[int, Shard]) -> bytes:
 
 def _read_packed(job: tuple[Shard, frozenset[int]]) -> bytes:
     shard, ordinals = job
-    traces = enumerate(row for row in shard() if isinstance(row, Trace))
+    traces = enumerate(row for row in shard() if isinstance(row, model.Trace))
     return msgspec.msgpack.encode([trace for ordinal, trace in traces if ordinal in ordinals])
 
 
 def _without_duplicates(
-    traces: Sequence[Appraisal], codes: list[tuple[RejectCode, ...]], rules: Rules, progress: Progress
+    traces: Sequence[model.Appraisal], codes: list[tuple[model.RejectCode, ...]], rules: model.Rules, progress: Progress
 ) -> Iterator[int]:
     """Indexes of traces that break no rule of their own, best first, less their duplicates, which get their code."""
     passing = codes.count(())
@@ -325,7 +316,7 @@ def _without_duplicates(
         yield from order
         return
 
-    def offered() -> Iterator[tuple[int, Fingerprint]]:
+    def offered() -> Iterator[tuple[int, model.Fingerprint]]:
         for done, index in enumerate(order, 1):
             fingerprint = traces[index].fingerprint
             if fingerprint is None:
@@ -342,21 +333,21 @@ def _without_duplicates(
         progress("compare", done, 2 * passing)
 
 
-def merit(signals: Signals) -> tuple[int, ...]:
+def merit(signals: model.Signals) -> tuple[int, ...]:
     """What sorts the better trace first, equal where A.3's signals tie: no long stretch of identical calls, since a
     loop also makes a trace deep; then verification, distinct search queries, depth."""
     loops = max(0, signals.longest_repeat - _REPEATS_FREE)
     return (loops, -signals.has_verification, -signals.reformulations, -signals.depth)
 
 
-def sort_bytes(candidate: Appraisal) -> bytes:
+def sort_bytes(candidate: model.Appraisal) -> bytes:
     """A total order, as bytes: by merit, then by identity."""
     trace_id, place = candidate.identity
     numbers = struct.pack(">4Q", *(part + 2**63 for part in merit(candidate.signals)))  # none below zero
     return numbers + f"{trace_id}\0{place}".encode("utf-8", "surrogatepass")
 
 
-def choose(candidates: Sequence[Appraisal], most: int) -> list[int]:
+def choose(candidates: Sequence[model.Appraisal], most: int) -> list[int]:
     """Indexes of the taken candidates of one problem, best first, at most `most`.
 
     All of them, by merit and identity, where there is room. Else, of candidates that tie, the first, and then the one
