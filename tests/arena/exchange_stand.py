@@ -13,11 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.chain.keys import HttpAuth, verify
+from arena.exchange import port
 from arena.exchange.log_digest import add_tally, extend, take_tally
 from arena.exchange.operator_files import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, ShareRules
-from arena.exchange.port import Answer, Count, LogDigest, NoteQuestion, Peer, Progress, Question, RowsQuestion
 from arena.exchange.pull import Pulled, Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
 from arena.export.assembly import log_row
@@ -36,7 +36,7 @@ from tests.arena.log_stand import HOST, Clock, MemoryLog, episode, signed_bytes,
 from tests.keys import generate_signer
 
 RACE = "r1"
-TERMS = Progress(policy_sha256="e5" * 32, guest_sha256="d4" * 32)
+TERMS = port.Progress(policy_sha256="e5" * 32, guest_sha256="d4" * 32)
 
 
 class Node:
@@ -69,7 +69,7 @@ class Node:
             rules=rules,
         )
 
-    def progress(self, race_id: str) -> Progress | None:
+    def progress(self, race_id: str) -> port.Progress | None:
         records = RaceRecords()
         for record in self.store.log:
             payload = decode_content(record.content).payload
@@ -127,9 +127,9 @@ class LocalNet:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
 
-    async def join(self, node: Node) -> Peer:
+    async def join(self, node: Node) -> port.Peer:
         self.nodes.append(node)
-        return Peer(hotkey=node.hotkey, endpoint="local")
+        return port.Peer(hotkey=node.hotkey, endpoint="local")
 
     def peers(self, node: Node) -> LocalPeers:
         made = LocalPeers(node.hotkey, sleep=lambda _: asyncio.sleep(0))
@@ -146,16 +146,16 @@ class HttpNet:
     def __init__(self) -> None:
         self._stop = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
-        self._clients: list[HttpPeers] = []
+        self._clients: list[port.HttpPeers] = []
 
-    async def join(self, node: Node) -> Peer:
+    async def join(self, node: Node) -> port.Peer:
         listener = listen("127.0.0.1", 0)
         server = ExchangeServer(Exchange(node.desk, node.auth), listener)
         self._running.append(asyncio.create_task(server.run(self._stop)))
-        return Peer(hotkey=node.hotkey, endpoint=server.address)
+        return port.Peer(hotkey=node.hotkey, endpoint=server.address)
 
-    def peers(self, node: Node) -> HttpPeers:
-        self._clients.append(HttpPeers(node.auth, silence_s=5, answer_s=10))
+    def peers(self, node: Node) -> port.HttpPeers:
+        self._clients.append(port.HttpPeers(node.auth, silence_s=5, answer_s=10))
         return self._clients[-1]
 
     async def close(self) -> None:
@@ -175,7 +175,7 @@ class Case:
         self.net, permits = net or LocalNet(), set()
         self.author, self.relay, self.reader = (Node(folder, permits) for _ in range(3))
         self.wanted: Wanted
-        self.peers: list[Peer] = []
+        self.peers: list[port.Peer] = []
 
     async def join(self):
         self.peers = [await self.net.join(node) for node in (self.author, self.relay, self.reader)]
@@ -205,23 +205,23 @@ class Handmade:
 
     def __init__(self, contents: list[bytes], race_id: str = RACE, claims: int = 0) -> None:
         self.signer = generate_signer()
-        self.peer = Peer(hotkey=self.signer.hotkey, endpoint="here")
-        walk, count = walked(self.signer.hotkey, ()), Count()
+        self.peer = port.Peer(hotkey=self.signer.hotkey, endpoint="here")
+        walk, count = walked(self.signer.hotkey, ()), port.Count()
         self._rows = []
         for content in contents:
             record = signed_bytes(self.signer, content, walk.head)
             self._rows.append(log_row(record, content=content))
             walk.take(record)
             count = extend(count, record.seq, record.content_sha256)
-        tally = LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
+        tally = port.LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
         point = replace(walk.checkpoint, size=max(claims, walk.seq))
         self._note = add_tally(sign_checkpoint(point, self.signer), tally, self.signer)
         self.wanted = Wanted(validator=self.signer.hotkey, note_sha256=note_sha256(self._note), race_id=race_id)
 
-    async def ask(self, peer: Peer, question: NoteQuestion) -> str:
+    async def ask(self, peer: port.Peer, question: port.NoteQuestion) -> str:
         return self._note
 
-    async def rows(self, peer: Peer, question: RowsQuestion):
+    async def rows(self, peer: port.Peer, question: port.RowsQuestion):
         for row in self._rows[question.after : question.to]:
             yield row
 
@@ -247,14 +247,14 @@ class LocalPeers:
         self.faults: dict[str, PeerFault] = {}
         self._caller, self._sleep = caller, sleep
 
-    async def ask(self, peer: Peer, question: Question[Answer]) -> Answer | None:
+    async def ask(self, peer: port.Peer, question: port.Question[port.Answer]) -> port.Answer | None:
         """As `HttpPeers.ask`."""
         service, fault = await self._reach(peer)
         with _refusals(peer):
             found: Any = await service.answer(self._caller, question)
         return _falsified(found) if fault.is_lying else found
 
-    async def rows(self, peer: Peer, question: RowsQuestion) -> AsyncGenerator[LogRow]:
+    async def rows(self, peer: port.Peer, question: port.RowsQuestion) -> AsyncGenerator[LogRow]:
         """As `HttpPeers.rows`."""
         service, fault = await self._reach(peer)
         sent = 0
@@ -271,7 +271,7 @@ class LocalPeers:
                     yield row
                     sent += 1
 
-    async def _reach(self, peer: Peer) -> tuple[PeerService, PeerFault]:
+    async def _reach(self, peer: port.Peer) -> tuple[PeerService, PeerFault]:
         service, fault = self.services.get(peer.hotkey), self.faults.get(peer.hotkey, PeerFault())
         if fault.slow_s:
             await self._sleep(fault.slow_s)
@@ -294,7 +294,7 @@ def _falsified(found: Any) -> Any:
 
 
 @contextmanager
-def _refusals(peer: Peer) -> Iterator[None]:
+def _refusals(peer: port.Peer) -> Iterator[None]:
     """A service's own codes as its caller sees them: its server's troubles are an absence, the rest a refusal."""
     try:
         yield

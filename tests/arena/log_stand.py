@@ -9,31 +9,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import zstandard
 
+from arena.records import model
 from arena.records.body import decode_content, encode_body
 from arena.records.log import LogStart, LogWalk, first_head, head_after, message_of, sign_checkpoint
-from arena.records.model import (
-    AttemptRecord,
-    BodyFrame,
-    Conditions,
-    Context,
-    Entry,
-    Envelope,
-    EvaluationRecord,
-    GateRecord,
-    Head,
-    HostFacts,
-    Payload,
-    ReleasedProblem,
-    ReleaseRecord,
-    SettlementRecord,
-    SignedRecord,
-    Standing,
-    StoredBody,
-    StoredCheckpoint,
-    Subject,
-    VerdictRecord,
-    filing_of,
-)
 from arena.records.port import HeadMovedError, StoredSubmission, WorkItem
 from foundation.errors import ArenaError
 from harness.sandbox.port import SandboxLevel
@@ -42,9 +20,9 @@ from judge.verdict import Citation, Opinion, Verdict
 from problems.model import Axis, OutcomeScore, SlotScore
 
 START_MS = 1_790_000_000_000
-HOST = HostFacts(machine="test", cores=2)
+HOST = model.HostFacts(machine="test", cores=2)
 WORDS = ("cotton", "shirt", "blue", "large", "official", "store", "shipping", "rating", "compare", "budget", "voucher")
-SUBJECT = Subject(
+SUBJECT = model.Subject(
     agent_version_id="a1" * 32,
     miner_hotkey="5miner",
     agent_sha256="b2" * 32,
@@ -54,39 +32,39 @@ SUBJECT = Subject(
 LEVEL = SandboxLevel(
     name="bubblewrap", layers=("user-namespace",), guest_sha256="d4", python_version="3.11", may_race=True
 )
-CONDITIONS = Conditions(policy_sha256="e5", scoring_pipeline="scoring/1", code_commit="f6", sandbox=LEVEL)
+CONDITIONS = model.Conditions(policy_sha256="e5", scoring_pipeline="scoring/1", code_commit="f6", sandbox=LEVEL)
 
 
-def signed_bytes(signer, content: bytes, head: Head) -> SignedRecord:
+def signed_bytes(signer, content: bytes, head: model.Head) -> model.SignedRecord:
     """A record as its validator would sign it behind a head, whatever it holds."""
     sha256 = hashlib.sha256(content).hexdigest()
     fields = {"validator": signer.hotkey, "seq": head.seq + 1, "prev": head.hash, "content_sha256": sha256}
-    unsigned = SignedRecord(**fields, signature="", content=content)
+    unsigned = model.SignedRecord(**fields, signature="", content=content)
     return msgspec.structs.replace(unsigned, signature=signer.sign(message_of(unsigned)).hex())
 
 
-def walked(validator: str, records: Iterable[Envelope]) -> LogWalk:
+def walked(validator: str, records: Iterable[model.Envelope]) -> LogWalk:
     walk = LogWalk(LogStart(validator=validator))
     for record in records:
         walk.take(record)
     return walk
 
 
-def signed_note(signer, records: Iterable[Envelope]) -> str:
+def signed_note(signer, records: Iterable[model.Envelope]) -> str:
     """The signed checkpoint of a log of these records."""
     return sign_checkpoint(walked(signer.hotkey, records).checkpoint, signer)
 
 
-def subject(agent: str = "a1") -> Subject:
-    return Subject(agent_version_id=agent * 32, miner_hotkey="5miner", agent_sha256="b2" * 32)
+def subject(agent: str = "a1") -> model.Subject:
+    return model.Subject(agent_version_id=agent * 32, miner_hotkey="5miner", agent_sha256="b2" * 32)
 
 
-def context(problem: int, race_id: str = "r1") -> Context:
-    return Context(stage="race", race_id=race_id, problem_id=f"p{problem:04d}")
+def context(problem: int, race_id: str = "r1") -> model.Context:
+    return model.Context(stage="race", race_id=race_id, problem_id=f"p{problem:04d}")
 
 
 def item(problem: int, race_id: str, stage: str = "race", agent: str = "a1") -> WorkItem:
-    about = Context(stage=stage, race_id=race_id, problem_id=f"p{problem:04d}")
+    about = model.Context(stage=stage, race_id=race_id, problem_id=f"p{problem:04d}")
     return WorkItem(item_id=f"{race_id}-{stage}-{agent}-{problem}", subject=subject(agent), context=about)
 
 
@@ -162,7 +140,7 @@ def outcome(is_success: bool = True) -> OutcomeScore:
 
 def episode(
     problem: int, *, race_id: str = "r1", agent: str = "a1", attempt_id: str = "", result_bytes: int = 200
-) -> tuple[list[Payload], StoredBody]:
+) -> tuple[list[model.Payload], model.StoredBody]:
     """What one finished episode appends: attempt, evaluation, verdict, and the body they name."""
     stored = encode_body(body(problem, result_bytes))
     about = {"subject": subject(agent), "context": context(problem, race_id)}
@@ -186,8 +164,8 @@ def episode(
         ),
     )
     return [
-        AttemptRecord(attempt_id=attempt_id, ended="evaluated", body_sha256=stored.body_sha256, **about),
-        EvaluationRecord(
+        model.AttemptRecord(attempt_id=attempt_id, ended="evaluated", body_sha256=stored.body_sha256, **about),
+        model.EvaluationRecord(
             attempt_id=attempt_id,
             conditions=CONDITIONS,
             body_sha256=stored.body_sha256,
@@ -198,29 +176,33 @@ def episode(
             outcome=outcome(),
             **about,
         ),
-        VerdictRecord(verdict=verdict, **about),
+        model.VerdictRecord(verdict=verdict, **about),
     ], stored
 
 
-def attempt(problem: int, number: int = 1, ended: str = "abandoned") -> AttemptRecord:
-    return AttemptRecord(attempt_id=f"p{problem}:{number}", subject=SUBJECT, context=context(problem), ended=ended)
+def attempt(problem: int, number: int = 1, ended: str = "abandoned") -> model.AttemptRecord:
+    return model.AttemptRecord(
+        attempt_id=f"p{problem}:{number}", subject=SUBJECT, context=context(problem), ended=ended
+    )
 
 
-def gate(number: int, decided_by: str = "gate", outcome: str = "review") -> GateRecord:
+def gate(number: int, decided_by: str = "gate", outcome: str = "review") -> model.GateRecord:
     said = dict(decided_by=decided_by, outcome=outcome, hold="heuristic" if outcome == "review" else "")
     hashes = dict(knowledge_sha256="0a" * 32, neighbours_sha256=f"{number:064x}") if decided_by == "gate" else {}
     rules = "gate/1" if decided_by == "gate" else ""
-    return GateRecord(subject=SUBJECT, policy_sha256="e5", rules_version=rules, **said, **hashes)
+    return model.GateRecord(subject=SUBJECT, policy_sha256="e5", rules_version=rules, **said, **hashes)
 
 
-def gate_word(who: Subject, policy_sha256: str, outcome: str = "accept") -> GateRecord:
+def gate_word(who: model.Subject, policy_sha256: str, outcome: str = "accept") -> model.GateRecord:
     """What a validator says of an agent that its gate let through, or not."""
     severity = "integrity" if outcome == "reject" else ""
-    return GateRecord(subject=who, policy_sha256=policy_sha256, decided_by="gate", outcome=outcome, severity=severity)
+    return model.GateRecord(
+        subject=who, policy_sha256=policy_sha256, decided_by="gate", outcome=outcome, severity=severity
+    )
 
 
-def settlement(race_id: str = "r1") -> SettlementRecord:
-    row = Standing(
+def settlement(race_id: str = "r1") -> model.SettlementRecord:
+    row = model.Standing(
         rank=1,
         agent_version_id="a1" * 32,
         miner_hotkey="5miner",
@@ -234,7 +216,7 @@ def settlement(race_id: str = "r1") -> SettlementRecord:
         problems=1,
         missing=0,
     )
-    return SettlementRecord(
+    return model.SettlementRecord(
         race_id=race_id,
         policy_sha256="e5",
         closing_block=10,
@@ -254,11 +236,11 @@ def settlement(race_id: str = "r1") -> SettlementRecord:
     )
 
 
-def release(race_id: str = "r1", problems: Sequence[int] = (1,)) -> ReleaseRecord:
+def release(race_id: str = "r1", problems: Sequence[int] = (1,)) -> model.ReleaseRecord:
     released = tuple(
-        ReleasedProblem(problem_id=f"p{problem:04d}", pool="train", cluster_id="aa") for problem in problems
+        model.ReleasedProblem(problem_id=f"p{problem:04d}", pool="train", cluster_id="aa") for problem in problems
     )
-    return ReleaseRecord(race_id=race_id, batch_sha256="77", problems=released, salt="99" * 32)
+    return model.ReleaseRecord(race_id=race_id, batch_sha256="77", problems=released, salt="99" * 32)
 
 
 class Clock:
@@ -272,13 +254,13 @@ class Clock:
         return self.now_ms
 
 
-def filed(record: SignedRecord) -> Entry:
+def filed(record: model.SignedRecord) -> model.Entry:
     """A record as a store that files it rightly holds it."""
     try:
-        filing = filing_of(decode_content(record.content).payload)
+        filing = model.filing_of(decode_content(record.content).payload)
     except ArenaError:
         filing = None
-    return Entry(**msgspec.structs.asdict(record), filing=filing)
+    return model.Entry(**msgspec.structs.asdict(record), filing=filing)
 
 
 class MemoryLog:
@@ -286,9 +268,9 @@ class MemoryLog:
 
     def __init__(self, validator: str) -> None:
         self.validator = validator
-        self.log: list[SignedRecord] = []
-        self.stored: dict[str, StoredBody] = {}
-        self.signed: list[StoredCheckpoint] = []
+        self.log: list[model.SignedRecord] = []
+        self.stored: dict[str, model.StoredBody] = {}
+        self.signed: list[model.StoredCheckpoint] = []
         self.refusals: list[Exception] = []
         self.lost_replies: list[Exception] = []
         self.end = first_head(validator)
@@ -308,7 +290,7 @@ class MemoryLog:
     async def head(self, validator=None):
         return self.end
 
-    async def append(self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish=None):
+    async def append(self, records: Sequence[model.SignedRecord], bodies: Sequence[model.StoredBody] = (), finish=None):
         if self.refusals:
             raise self.refusals.pop(0)
         if records[0].prev != self.end.hash or records[0].seq != self.end.seq + 1:
@@ -323,7 +305,7 @@ class MemoryLog:
     async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None, page=500):
         for record in [one for one in self.log if one.seq > after_seq]:
             if kinds or race_id is not None:
-                filing = filing_of(decode_content(record.content).payload)
+                filing = model.filing_of(decode_content(record.content).payload)
                 if (kinds and filing.kind not in kinds) or race_id not in (None, filing.race_id):
                     continue
             yield record
@@ -332,10 +314,12 @@ class MemoryLog:
         async for record in self.records(validator, after_seq=after_seq):
             yield filed(record)
 
-    async def frames(self, names: Sequence[str], validator=None) -> list[BodyFrame]:
+    async def frames(self, names: Sequence[str], validator=None) -> list[model.BodyFrame]:
         found = [self.stored[name] for name in names if name in self.stored]
         compress = zstandard.ZstdCompressor(level=1).compress
-        return [BodyFrame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in found]
+        return [
+            model.BodyFrame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in found
+        ]
 
     async def validators(self) -> list[str]:
         return [self.validator]
@@ -345,5 +329,5 @@ class MemoryLog:
             if after_seq < record.seq <= (to_seq if to_seq is not None else record.seq):
                 yield record
 
-    async def checkpoints(self, validator=None, *, after_size=0) -> list[StoredCheckpoint]:
+    async def checkpoints(self, validator=None, *, after_size=0) -> list[model.StoredCheckpoint]:
         return [point for point in self.signed if point.size > after_size]

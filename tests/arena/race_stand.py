@@ -14,19 +14,8 @@ from arena.bank.batch import Batch, SealedProblem
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policies import DEMO
 from arena.policy import Policy, PromotionRules
+from arena.race import machine
 from arena.race.draw import draw_problems, race_seed
-from arena.race.machine import (
-    Event,
-    FieldFixed,
-    ProblemsDrawn,
-    RaceClosed,
-    RaceSettled,
-    RaceState,
-    SettlementDue,
-    SettlementProposed,
-    encode_event,
-    open_race,
-)
 from arena.race.scores import LoggedRecord, SettlementInputs, control_subject
 from arena.race.settle import NO_BEACON
 from arena.records.model import (
@@ -306,14 +295,14 @@ def solves(shares: dict[str, int], quality_e4: int = 9_000) -> Outcomes:
 
 def drawn_race(
     field: Iterable[Candidate], rules: Policy, drawn: tuple[str, ...], validators: tuple[str, ...], seed: str = "aa"
-) -> RaceState:
+) -> machine.RaceState:
     """A race that was drawn, and nothing enqueued yet."""
-    return RaceState(
+    return machine.RaceState(
         race_id=RACE,
         stage="running",
-        opened=open_race(RACE, rules, batch_of(rules), 0, 10),
-        field=FieldFixed(field=tuple(field), validators=validators),
-        draw=ProblemsDrawn(beacon=BEACON, seed=seed, drawn=drawn, drawn_ms=20),
+        opened=machine.open_race(RACE, rules, batch_of(rules), 0, 10),
+        field=machine.FieldFixed(field=tuple(field), validators=validators),
+        draw=machine.ProblemsDrawn(beacon=BEACON, seed=seed, drawn=drawn, drawn_ms=20),
     )
 
 
@@ -326,11 +315,11 @@ def race_events(
     is_adopted: bool = False,
 ) -> list[str]:
     """The event stream of a race that a validator proposed a settlement for, if it did, and how it ended."""
-    events: list[Event] = [
-        open_race(ended.race_id, rules, batch(), closes_ms - 1, closes_ms),
-        RaceClosed(closing_block=10, beacon_network=BEACON.network, beacon_round=BEACON.round),
-        SettlementDue(settling_block=20, why="all done"),
-        *([SettlementProposed(settlement=proposed)] if proposed is not None else []),
-        RaceSettled(settlement=ended, is_adopted=is_adopted),
+    events: list[machine.Event] = [
+        machine.open_race(ended.race_id, rules, batch(), closes_ms - 1, closes_ms),
+        machine.RaceClosed(closing_block=10, beacon_network=BEACON.network, beacon_round=BEACON.round),
+        machine.SettlementDue(settling_block=20, why="all done"),
+        *([machine.SettlementProposed(settlement=proposed)] if proposed is not None else []),
+        machine.RaceSettled(settlement=ended, is_adopted=is_adopted),
     ]
-    return [encode_event(event) for event in events]
+    return [machine.encode_event(event) for event in events]

@@ -15,21 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from arena.bank import sealing
 from arena.bank.batch import check_release, read_batch, seal, write_batch
 from arena.bank.partition_file import assign, read_partition, read_public_manifest, unpartitioned, write_partition
-from arena.bank.sealing import (
-    SealedFile,
-    SignedNotice,
-    deal,
-    decode_sealed,
-    lock_all,
-    lock_batch,
-    notice_bytes,
-    open_batch,
-    race_named,
-    read_sealed,
-    write_sealed,
-)
 from arena.bank.stock import Bank
 from arena.chain.beacon import LocalBeacon, LocalTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
@@ -180,21 +168,21 @@ CLOSES_MS = tuple(1_800_000_000_000 + day * 86_400_000 for day in range(4))
 
 @given(st.permutations(FRESH))
 def test_batches_share_no_problem_and_have_one_mix_whatever_the_order(problems):
-    dealt = deal(unpartitioned(problems), 4, 4)
+    dealt = sealing.deal(unpartitioned(problems), 4, 4)
     ids = [problem.problem_id for one in dealt for problem in one.problems]
     assert len(set(ids)) == len(ids) == 16
     assert all([p.bucket for p in one.problems].count("product") == 2 for one in dealt)
-    assert dealt == deal(unpartitioned(FRESH), 4, 4)
+    assert dealt == sealing.deal(unpartitioned(FRESH), 4, 4)
 
 
 def test_too_few_and_repeated_problems_are_refused_and_sealed_ones_passed_over():
     with pytest.raises(ArenaError, match=r"P4014.*16 problems are left to race, 4 races take 20"):
-        deal(unpartitioned(FRESH), 4, 5)
+        sealing.deal(unpartitioned(FRESH), 4, 5)
     with pytest.raises(ArenaError, match="P4009"):
-        deal(unpartitioned([*FRESH, FRESH[0]]), 4, 4)
-    first = deal(unpartitioned(FRESH), 1, 4)[0].problems
+        sealing.deal(unpartitioned([*FRESH, FRESH[0]]), 4, 4)
+    first = sealing.deal(unpartitioned(FRESH), 1, 4)[0].problems
     used = {problem.problem_id for problem in first}
-    second = deal(unpartitioned(FRESH), 1, 4, used)[0].problems
+    second = sealing.deal(unpartitioned(FRESH), 1, 4, used)[0].problems
     assert not used & {problem.problem_id for problem in second}
 
 
@@ -202,8 +190,8 @@ def test_each_batch_is_locked_to_the_round_after_its_close_under_a_salt_of_its_o
     assigned = assign(path, FRESH, OPERATOR, verify)
     beacon, timelock = LocalBeacon(lambda: 0), LocalTimelock()
     files = list(
-        lock_all(
-            deal(assigned, 4, 4),
+        sealing.lock_all(
+            sealing.deal(assigned, 4, 4),
             CLOSES_MS,
             timelock=timelock,
             beacon=beacon,
@@ -212,12 +200,12 @@ def test_each_batch_is_locked_to_the_round_after_its_close_under_a_salt_of_its_o
             now_ms=lambda: 5,
         )
     )
-    assert [file.notice.race_id for file in files] == [race_named(close_ms) for close_ms in CLOSES_MS]
+    assert [file.notice.race_id for file in files] == [sealing.race_named(close_ms) for close_ms in CLOSES_MS]
     assert all(file.notice.partition_sha256 == assigned.partition_sha256 for file in files)
     opened = []
     for file, close_ms in zip(files, CLOSES_MS, strict=True):
         assert timelock.opens_ms(file.notice.round - 1) <= close_ms < timelock.opens_ms(file.notice.round)
-        opened.append(open_batch(file, local_round(file.notice.round), timelock=timelock))
+        opened.append(sealing.open_batch(file, local_round(file.notice.round), timelock=timelock))
     assert len({batch.salt for batch in opened}) == 4
     ids = [problem.problem_id for batch in opened for problem in batch.problems]
     assert len(set(ids)) == len(ids)
@@ -281,8 +269,8 @@ WITH_TITLES = seal("race-1", PROBLEMS, bytes(range(32)), titles=SECRET_TITLES)
 ROUND = 1
 
 
-def locked(stand: Stand, batch=IN_POOLS, signer=OPERATOR) -> SealedFile:
-    return lock_batch(batch, ROUND, timelock=stand.timelock, signer=signer, made_ms=1_800_000_000_000)
+def locked(stand: Stand, batch=IN_POOLS, signer=OPERATOR) -> sealing.SealedFile:
+    return sealing.lock_batch(batch, ROUND, timelock=stand.timelock, signer=signer, made_ms=1_800_000_000_000)
 
 
 @pytest.fixture(params=STANDS)
@@ -297,14 +285,14 @@ def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
 # -- when it opens
 def test_accepted_titles_lie_inside_and_cannot_be_read_before_the_round(stand):
     sealed = locked(stand, WITH_TITLES)
-    held, public = msgspec.json.encode(sealed), notice_bytes(sealed)
+    held, public = msgspec.json.encode(sealed), sealing.notice_bytes(sealed)
     assert sealed.notice.titles == "qwen@bank-1"  # the matcher's name alone
     for secret in (b"31415926", *(title.encode() for title in SECRET_TITLES.accepted)):
         assert secret in msgspec.json.encode(SECRET_TITLES)
         assert secret not in sealed.ciphertext and secret not in held and secret not in public
     with pytest.raises(ArenaError, match=r"V2085.*race-1 opens at .*, round 1"):
-        open_batch(sealed, None, timelock=stand.timelock)
-    assert open_batch(sealed, stand.published, timelock=stand.timelock).titles == SECRET_TITLES
+        sealing.open_batch(sealed, None, timelock=stand.timelock)
+    assert sealing.open_batch(sealed, stand.published, timelock=stand.timelock).titles == SECRET_TITLES
 
 
 def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
@@ -317,9 +305,9 @@ def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
         seal("race-1", PROBLEMS[:2], bytes(range(32)), pools=IN_POOLS.pools[:2], partition_sha256="ab" * 32),
         replace(IN_POOLS, titles=SECRET_TITLES),
     ):
-        swapped = SealedFile(signed=promised.signed, ciphertext=locked(stand, batch).ciphertext)
+        swapped = sealing.SealedFile(signed=promised.signed, ciphertext=locked(stand, batch).ciphertext)
         with pytest.raises(ArenaError) as caught:
-            open_batch(swapped, stand.published, timelock=stand.timelock)
+            sealing.open_batch(swapped, stand.published, timelock=stand.timelock)
         assert code_of(caught) == "P4010"
 
 
@@ -329,11 +317,11 @@ def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
 def test_a_file_of_another_key_is_refused_whatever_it_says_of_itself(stand):
     foreign = locked(stand, signer=STRANGER)
     with pytest.raises(ArenaError, match="P4010"):
-        decode_sealed(msgspec.json.encode(foreign), OPERATOR.hotkey, verify, "f")
+        sealing.decode_sealed(msgspec.json.encode(foreign), OPERATOR.hotkey, verify, "f")
     posing = replace(foreign.notice, signer=OPERATOR.hotkey)
-    signed = SignedNotice(notice=posing, signature=STRANGER.sign(b"anything").hex())
+    signed = sealing.SignedNotice(notice=posing, signature=STRANGER.sign(b"anything").hex())
     with pytest.raises(ArenaError, match=r"P4010.*the signature does not fit"):
-        decode_sealed(msgspec.json.encode(replace(foreign, signed=signed)), OPERATOR.hotkey, verify, "f")
+        sealing.decode_sealed(msgspec.json.encode(replace(foreign, signed=signed)), OPERATOR.hotkey, verify, "f")
 
 
 # -- at rest, whatever the file of a bank
@@ -347,8 +335,8 @@ def lay(kind: str, folder: Path) -> tuple[Path, Callable[[Path], object], object
         return path, read_batch, WITH_TITLES
     if kind == "sealed":
         sealed = locked(STANDS["local"])
-        write_sealed(path, sealed)
-        return path, lambda path: read_sealed(path, OPERATOR.hotkey, verify), sealed
+        sealing.write_sealed(path, sealed)
+        return path, lambda path: sealing.read_sealed(path, OPERATOR.hotkey, verify), sealed
     write_partition(path, MANIFEST, KEY, OPERATOR)
     if kind == "partition":
         return path, lambda path: read_partition(path, verify).manifest, MANIFEST
@@ -386,11 +374,11 @@ ROUNDS = (101, 102, 103)
 
 def put(folder: Path, name: str, problems: Sequence[Problem], opens_with: int, signer=OPERATOR, **more: object) -> None:
     """A sealed file of the operator in a node's folder."""
-    sealed = lock_batch(
+    sealed = sealing.lock_batch(
         seal(name, problems, bytes(range(32)), **more), opens_with, timelock=TIMELOCK, signer=signer, made_ms=5_000
     )
     folder.mkdir(exist_ok=True)
-    write_sealed(folder / f"{name}.sealed.json", sealed)
+    sealing.write_sealed(folder / f"{name}.sealed.json", sealed)
 
 
 def sealed_bank(folder: Path, *, is_real: bool = False) -> Bank:

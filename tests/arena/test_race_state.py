@@ -6,38 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from arena.policies import PAPER
+from arena.race import machine
 from arena.race.admission import RaceRecords
 from arena.race.agreement import TOO_LATE
 from arena.race.decider import decide
-from arena.race.machine import (
-    BatchReleased,
-    ChainRead,
-    Effect,
-    EnqueueItems,
-    Event,
-    FieldFixed,
-    FixField,
-    IllegalEventError,
-    ItemsEnqueued,
-    RaceObservation,
-    RaceSettled,
-    RaceState,
-    ReadChain,
-    ReleaseBatch,
-    SealBatch,
-    Settle,
-    SettlementDue,
-    SettlementProposed,
-    Succession,
-    apply,
-    encode_event,
-    force_of,
-    open_race,
-    replay,
-    runs_under_another,
-    settlement_inputs,
-    succession,
-)
 from arena.race.schedule import timeline
 from arena.race.settle import settle
 from arena.records.model import Candidate, Top
@@ -54,7 +26,7 @@ class World:
 
     def __init__(self, field: tuple[Candidate, ...] = FIELD, incumbent: Top | None = None) -> None:
         self.field, self.incumbent = field, incumbent
-        self.facts = RaceObservation(
+        self.facts = machine.RaceObservation(
             now_ms=OPENED_MS,
             validator="val-a",
             finalized_block=38,
@@ -66,8 +38,8 @@ class World:
         self.done: list[str] = []
 
     @property
-    def state(self) -> RaceState:
-        return replay(RACE, self.stream)
+    def state(self) -> machine.RaceState:
+        return machine.replay(RACE, self.stream)
 
     @property
     def due(self) -> list[str]:
@@ -85,30 +57,32 @@ class World:
     def turn(self, times: int = 1) -> World:
         for _ in range(times):
             for due in decide(self.state, self.facts):
-                event = due if isinstance(due, Event) else self._carry_out(due)
+                event = due if isinstance(due, machine.Event) else self._carry_out(due)
                 if event is not None:
-                    self.stream.append(encode_event(event))
+                    self.stream.append(machine.encode_event(event))
                 self.done.append(type(due).__name__)
         return self
 
-    def _carry_out(self, effect: Effect) -> Event | None:
+    def _carry_out(self, effect: machine.Effect) -> machine.Event | None:
         match effect:
-            case SealBatch():
-                return open_race(RACE, RULES, batch(), self.facts.now_ms, CLOSES_MS)
-            case FixField():
-                return FieldFixed(field=self.field, validators=("val-a",), incumbent=self.incumbent)
-            case EnqueueItems():
+            case machine.SealBatch():
+                return machine.open_race(RACE, RULES, batch(), self.facts.now_ms, CLOSES_MS)
+            case machine.FixField():
+                return machine.FieldFixed(field=self.field, validators=("val-a",), incumbent=self.incumbent)
+            case machine.EnqueueItems():
                 self.see(open_race_items=len(effect.items))
-                return ItemsEnqueued(items=len(effect.items))
-            case Settle():
+                return machine.ItemsEnqueued(items=len(effect.items))
+            case machine.Settle():
                 made, records = inputs(self.field, solves({"a": 8, "b": 5}), rules=RULES), RaceRecords()
                 records.evaluations, records.verdicts = list(made.evaluations), list(made.verdicts)
-                stated = settlement_inputs(self.state, metagraph(["hk-a", "hk-b"]), records, Succession())
-                return SettlementProposed(settlement=settle(stated))
-            case ReadChain():
-                return ChainRead(moment=effect.moment, block=41, commitments=(), metagraph=metagraph([]))
-            case ReleaseBatch():
-                return BatchReleased(batch_sha256=batch().batch_sha256)
+                stated = machine.settlement_inputs(
+                    self.state, metagraph(["hk-a", "hk-b"]), records, machine.Succession()
+                )
+                return machine.SettlementProposed(settlement=settle(stated))
+            case machine.ReadChain():
+                return machine.ChainRead(moment=effect.moment, block=41, commitments=(), metagraph=metagraph([]))
+            case machine.ReleaseBatch():
+                return machine.BatchReleased(batch_sha256=batch().batch_sha256)
         return None
 
 
@@ -142,9 +116,9 @@ def test_the_whole_race_takes_the_one_path():
         "RaceSettled",
         "ReleaseBatch",
     ]
-    assert (world.state.stage, force_of(world.state), world.due) == ("settled", "own", [])
+    assert (world.state.stage, machine.force_of(world.state), world.due) == ("settled", "own", [])
     top = Top(agent_version_id="v-a", miner_hotkey="hk-a", promoted_ms=CLOSES_MS)
-    assert succession([world.state]).top == top
+    assert machine.succession([world.state]).top == top
 
 
 def test_a_missing_repeated_or_swapped_event_is_refused():
@@ -152,24 +126,26 @@ def test_a_missing_repeated_or_swapped_event_is_refused():
     for place in range(len(stream) - 1):
         swapped = [*stream[:place], stream[place + 1], stream[place], *stream[place + 2 :]]
         if '"event":"read"' not in stream[place] + stream[place + 1]:  # read at any time after the close
-            with pytest.raises(IllegalEventError):
-                replay(RACE, swapped)
-        with pytest.raises(IllegalEventError):
-            replay(RACE, [*stream[: place + 1], *stream[place:]])
-    with pytest.raises(IllegalEventError):
-        settlement_inputs(running().state, metagraph([]), RaceRecords(), Succession())
+            with pytest.raises(machine.IllegalEventError):
+                machine.replay(RACE, swapped)
+        with pytest.raises(machine.IllegalEventError):
+            machine.replay(RACE, [*stream[: place + 1], *stream[place:]])
+    with pytest.raises(machine.IllegalEventError):
+        machine.settlement_inputs(running().state, metagraph([]), RaceRecords(), machine.Succession())
 
 
 # -- the close
 def test_a_policy_that_admits_by_agreement_follows_the_chain_and_gives_up_with_the_others():
     agreed = replace(RULES, admission=PAPER.admission)
     world = at_close()
-    world.stream[0] = encode_event(open_race(RACE, agreed, batch(), OPENED_MS, CLOSES_MS))
+    world.stream[0] = machine.encode_event(machine.open_race(RACE, agreed, batch(), OPENED_MS, CLOSES_MS))
     world.turn()
     late = replace(world.facts, now_ms=timeline(CLOSES_MS, agreed.race).abandon_ms)
     (due,) = decide(world.state, late)
-    assert isinstance(due, RaceSettled) and due.settlement.reason == TOO_LATE  # it was never read who else is in it
-    assert force_of(apply(world.state, due)) == "none"
+    assert (
+        isinstance(due, machine.RaceSettled) and due.settlement.reason == TOO_LATE
+    )  # it was never read who else is in it
+    assert machine.force_of(machine.apply(world.state, due)) == "none"
     world.turn().see(now_ms=late.now_ms)
     assert world.state.read("closing") is not None
     assert world.due == ["FixField"]  # nobody else holds a permit: there is nothing to give up
@@ -203,7 +179,7 @@ def test_the_race_waits_for_items_and_verdicts_and_not_for_ever():
     assert world.see(owed_verdicts=0).due == ["SettlementDue"]
     world = running().later(RULES.race.run_ms)
     (due,) = decide(world.state, world.facts)
-    assert isinstance(due, SettlementDue) and due.why == "the time for results is over"
+    assert isinstance(due, machine.SettlementDue) and due.why == "the time for results is over"
 
 
 # -- the policy of a race
@@ -212,15 +188,15 @@ OTHER = replace(RULES, race=replace(RULES.race, closes_after_ms=60_000, run_ms=5
 
 def test_another_policy_takes_over_until_the_close_and_with_the_same_batch_only():
     world = World()
-    assert not runs_under_another(world.state, OTHER)
+    assert not machine.runs_under_another(world.state, OTHER)
     world.turn()
-    assert runs_under_another(world.state, OTHER) and not runs_under_another(world.state, RULES)
-    with pytest.raises(IllegalEventError):
-        apply(world.state, open_race(RACE, OTHER, batch(20), OPENED_MS, CLOSES_MS))
-    world.stream.append(encode_event(open_race(RACE, OTHER, batch(), OPENED_MS + 5, CLOSES_MS)))
+    assert machine.runs_under_another(world.state, OTHER) and not machine.runs_under_another(world.state, RULES)
+    with pytest.raises(machine.IllegalEventError):
+        machine.apply(world.state, machine.open_race(RACE, OTHER, batch(20), OPENED_MS, CLOSES_MS))
+    world.stream.append(machine.encode_event(machine.open_race(RACE, OTHER, batch(), OPENED_MS + 5, CLOSES_MS)))
     assert world.state.opened.policy == OTHER
-    assert not runs_under_another(world.state, OTHER)
+    assert not machine.runs_under_another(world.state, OTHER)
     past = at_close().turn()
-    assert runs_under_another(past.state, OTHER) and not runs_under_another(finished().state, OTHER)
-    with pytest.raises(IllegalEventError):
-        apply(past.state, open_race(RACE, OTHER, batch(), OPENED_MS, CLOSES_MS))
+    assert machine.runs_under_another(past.state, OTHER) and not machine.runs_under_another(finished().state, OTHER)
+    with pytest.raises(machine.IllegalEventError):
+        machine.apply(past.state, machine.open_race(RACE, OTHER, batch(), OPENED_MS, CLOSES_MS))

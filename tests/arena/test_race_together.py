@@ -10,35 +10,9 @@ from msgspec.structs import replace
 
 from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import DEMO, PAPER
+from arena.race import machine
 from arena.race.agreement import NO_QUORUM, RollName, countersign_value, explain_end, receipt, validators_of
 from arena.race.decider import STAND_INS_WAITING, decide
-from arena.race.machine import (
-    AdoptSettlement,
-    AnchoredLog,
-    AnchorLog,
-    ChainRead,
-    Commit,
-    Committed,
-    Effect,
-    EnqueueItems,
-    EnqueueStandIns,
-    Event,
-    FieldFixed,
-    FixField,
-    ItemsEnqueued,
-    PullLogs,
-    RaceObservation,
-    RaceSettled,
-    RaceState,
-    ReadChain,
-    Settle,
-    SettlementProposed,
-    apply,
-    encode_event,
-    open_race,
-    own_log,
-    paid_race,
-)
 from arena.race.schedule import ANCHOR, timeline
 from arena.race.settle import CANCELLED, settlement_sha256
 from arena.records.model import SettlementRecord
@@ -55,7 +29,7 @@ RULES = policy(
     agree_ms=HOUR_MS,
     stand_in_ms=HOUR_MS,
 )
-OPENED = open_race(RACE, RULES, batch(), 0, HOUR_MS)
+OPENED = machine.open_race(RACE, RULES, batch(), 0, HOUR_MS)
 PLAN = timeline(OPENED.closes_ms, RULES.race)
 STEP_MS = 300_000
 FIELD = (candidate("a"), candidate("b"))
@@ -69,7 +43,7 @@ class Network:
         self.stakes = stakes
         self.slots: list[Commitment] = []  # in the order of their blocks
         self.members: dict[str, Member] = {}
-        self.shown: dict[AnchoredLog, set[str]] = {}  # to whom a liar shows its log itself
+        self.shown: dict[machine.AnchoredLog, set[str]] = {}  # to whom a liar shows its log itself
         self.loss = 0.0  # how often an answer between honest validators does not come
 
     @property
@@ -90,7 +64,7 @@ class Network:
         )
         return Metagraph(netuid=1, block=block, tempo=360, neurons=neurons)
 
-    def is_shown(self, log: AnchoredLog, to: str) -> bool:
+    def is_shown(self, log: machine.AnchoredLog, to: str) -> bool:
         """Whether somebody gives a log to `to` now: its author, or an honest validator that holds it."""
         if to in self.shown.get(log, set()):
             return True
@@ -103,16 +77,16 @@ class Member:
 
     def __init__(self, hotkey: str, network: Network) -> None:
         self.hotkey, self.network = hotkey, network
-        self.state = RaceState(race_id=RACE)
-        self.has: set[AnchoredLog] = set()
+        self.state = machine.RaceState(race_id=RACE)
+        self.has: set[machine.AnchoredLog] = set()
         self.texts: list[str] = []
         self.is_away = False
         self._append(OPENED)
         network.members[hotkey] = self
 
-    def _append(self, event: Event) -> None:
-        self.texts.append(encode_event(event))
-        self.state = apply(self.state, event)
+    def _append(self, event: machine.Event) -> None:
+        self.texts.append(machine.encode_event(event))
+        self.state = machine.apply(self.state, event)
 
     def turn(self) -> None:
         """Do what is due until nothing more follows at this moment."""
@@ -121,15 +95,15 @@ class Member:
         for _ in range(12):
             before = self.state.events
             for due in decide(self.state, self.facts()):
-                event = due if isinstance(due, Event) else self.carry_out(due)
+                event = due if isinstance(due, machine.Event) else self.carry_out(due)
                 if event is not None:
                     self._append(event)
             if self.state.events == before:
                 return
 
-    def facts(self) -> RaceObservation:
+    def facts(self) -> machine.RaceObservation:
         now_ms = self.network.now_ms
-        return RaceObservation(
+        return machine.RaceObservation(
             now_ms=now_ms,
             validator=self.hotkey,
             finalized_block=self.network.block - FINAL_BLOCKS,
@@ -140,52 +114,52 @@ class Member:
             held=tuple(self.has),
         )
 
-    def carry_out(self, effect: Effect) -> Event | None:
+    def carry_out(self, effect: machine.Effect) -> machine.Event | None:
         match effect:
-            case ReadChain():
+            case machine.ReadChain():
                 return self._read(effect)
-            case AnchorLog():
+            case machine.AnchorLog():
                 note = digest("note", self.hotkey, effect.roll)
-                self.has.add(AnchoredLog(validator=self.hotkey, note_sha256=note))
+                self.has.add(machine.AnchoredLog(validator=self.hotkey, note_sha256=note))
                 self.network.commit(self.hotkey, note)
-                return Committed(moment=effect.moment, sha256=note, size=1)
-            case Commit():
+                return machine.Committed(moment=effect.moment, sha256=note, size=1)
+            case machine.Commit():
                 self.network.commit(self.hotkey, effect.sha256)
-                return Committed(moment=effect.moment, sha256=effect.sha256)
-            case PullLogs():
+                return machine.Committed(moment=effect.moment, sha256=effect.sha256)
+            case machine.PullLogs():
                 self.has |= {log for log in effect.logs if self.network.is_shown(log, self.hotkey)}
                 return None
-            case FixField():
-                assert set(effect.logs) <= {own_log(self.hotkey), *self.has}
+            case machine.FixField():
+                assert set(effect.logs) <= {machine.own_log(self.hotkey), *self.has}
                 validators = validators_of(self.state)
-                return FieldFixed(field=FIELD, validators=validators)
-            case EnqueueItems():
-                return ItemsEnqueued(items=len(effect.items))
-            case Settle():
-                assert set(effect.logs) <= {own_log(self.hotkey), *self.has}
-                return SettlementProposed(settlement=settlement_of(effect.logs))
-            case AdoptSettlement():
+                return machine.FieldFixed(field=FIELD, validators=validators)
+            case machine.EnqueueItems():
+                return machine.ItemsEnqueued(items=len(effect.items))
+            case machine.Settle():
+                assert set(effect.logs) <= {machine.own_log(self.hotkey), *self.has}
+                return machine.SettlementProposed(settlement=settlement_of(effect.logs))
+            case machine.AdoptSettlement():
                 return self._adopt(effect.value)
         return None
 
-    def _read(self, effect: ReadChain) -> Event | None:
+    def _read(self, effect: machine.ReadChain) -> machine.Event | None:
         block = effect.at_ms // BLOCK_MS
         if self.network.block - FINAL_BLOCKS <= block:
             return None
         found = self.network.commitments(effect.at_ms)
         is_whole = effect.moment in ("closing", "settling")
-        return ChainRead(
+        return machine.ChainRead(
             moment=effect.moment,
             block=block,
             commitments=tuple(found[hotkey] for hotkey in sorted(found)),
             metagraph=self.network.metagraph(block) if is_whole else None,
         )
 
-    def _adopt(self, value: str) -> Event | None:
+    def _adopt(self, value: str) -> machine.Event | None:
         for other in self.network.members.values():
             made = other.state.settlement
             if made and not other.is_away and countersign_value(RACE, settlement_sha256(made)) == value:
-                return RaceSettled(settlement=made, is_adopted=True)
+                return machine.RaceSettled(settlement=made, is_adopted=True)
         return None
 
     @property
@@ -201,7 +175,8 @@ class Liar:
     def __init__(self, hotkey: str, network: Network) -> None:
         self.hotkey, self.network = hotkey, network
         self.logs = {
-            roll: AnchoredLog(validator=hotkey, note_sha256=digest(hotkey, roll)) for roll in ("field", "results")
+            roll: machine.AnchoredLog(validator=hotkey, note_sha256=digest(hotkey, roll))
+            for roll in ("field", "results")
         }
 
     def turn(self) -> None:
@@ -232,7 +207,7 @@ class Liar:
         return self.network.chance.choice(["ab" * 32, digest("liars agree"), *copied])
 
 
-def settlement_of(logs: tuple[AnchoredLog, ...]) -> SettlementRecord:
+def settlement_of(logs: tuple[machine.AnchoredLog, ...]) -> SettlementRecord:
     """A settlement that follows from which logs count, and nothing else."""
     blank = cancelled_settlement(
         race_id=RACE,
@@ -308,21 +283,21 @@ def test_liars_cost_no_quorum_and_one_that_slept_goes_on_from_what_the_others_se
     late = network.members["val-c"].state
     assert late.stage == "settled" and late.is_adopted
     assert len(set(outcomes(network).values())) == 1
-    assert paid_race([late]) is None  # but nobody is paid on others' word
+    assert machine.paid_race([late]) is None  # but nobody is paid on others' word
 
 
 def test_no_quorum_is_said_with_the_figures_and_a_lacking_log_by_its_name():
     two, nothing = {"val-a": 10, "val-b": 10}, {"field": (), "results": ()}
     member = run(two, {}, seed=1, wakes_ms=dict.fromkeys(two, PLAN.settling_ms * 2)).members["val-a"]
     (closes,) = decide(member.state, member.facts())
-    before = apply(member.state, closes)
+    before = machine.apply(member.state, closes)
     (end,) = decide(before, member.facts())
     assert explain_end(before, end, nothing).detail == "the anchors or receipts of the field could not be read"
     state = run(two, {}, seed=1, wakes_ms=dict.fromkeys(two, PLAN.countersign_ms)).members["val-b"].state
     assert state.settlement.reason == NO_QUORUM
-    failure = explain_end(state, RaceSettled(settlement=state.settlement), nothing)
+    failure = explain_end(state, machine.RaceSettled(settlement=state.settlement), nothing)
     assert failure.code == "V2100" and "0 of 2 validators took part" in failure.detail
-    other = RaceSettled(settlement=replace(state.settlement, reason="no agent raced"), is_adopted=True)
+    other = machine.RaceSettled(settlement=replace(state.settlement, reason="no agent raced"), is_adopted=True)
     failure = explain_end(replace(state, proposed=state.settlement), other, nothing)
     assert (failure.code, failure.detail) == ("V2101", "differs in reason")
 
@@ -343,4 +318,4 @@ def test_stand_ins_never_pile_up_in_the_queue_and_none_begins_once_logs_may_be_a
 
 
 def room(state, facts) -> int:
-    return sum(due.room for due in decide(state, facts) if isinstance(due, EnqueueStandIns))
+    return sum(due.room for due in decide(state, facts) if isinstance(due, machine.EnqueueStandIns))

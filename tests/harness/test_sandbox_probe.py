@@ -16,17 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from harness.sandbox import landlock
 from harness.sandbox.guest_files import content_sha256, guest_command, guest_environment, open_guest_root
-from harness.sandbox.landlock import (
-    EXECUTE,
-    MAKE_REG,
-    READ_FILE,
-    SCOPES_ABI,
-    WRITE_FILE,
-    handled_rights,
-    landlock_abi,
-    rules,
-)
 from harness.sandbox.probe import (
     Report,
     broken_promises,
@@ -167,7 +158,7 @@ def test_where_namespaces_are_not_allowed_it_falls_back_or_refuses_with_a_fix():
     command = [*forbidding, sys.executable, "-c", SCRIPT, state_dir()]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120)
     # A root whose only uid is its own cannot give a guest another; an ordinary user has Landlock from ABI 6 on.
-    has_landlock = os.geteuid() != 0 and landlock_abi() >= SCOPES_ABI
+    has_landlock = os.geteuid() != 0 and landlock.landlock_abi() >= landlock.SCOPES_ABI
     level = "landlock True" if has_landlock else "reference-agents-only False"
     assert done.stdout.splitlines()[-2:] == [f"{level} True", "V2001"]
 
@@ -188,7 +179,7 @@ def test_a_forced_level_fails_with_its_reasons_instead_of_falling_back(monkeypat
 
 
 def test_a_root_that_no_other_uid_can_enter_has_a_copy_elsewhere_or_a_fix():
-    if not IS_ROOT or landlock_abi() == 0:
+    if not IS_ROOT or landlock.landlock_abi() == 0:
         pytest.skip("an ordinary user's guest enters what its user can")
 
     def refuse():
@@ -234,17 +225,17 @@ def test_a_place_that_other_uids_cannot_enter_is_a_fault_of_ours_and_not_a_weake
 
 
 def test_an_abi_masks_what_it_does_not_know():
-    counts = [handled_rights(abi).bit_count() for abi in (0, 1, 2, 3, 4, 5, 6, 99)]
+    counts = [landlock.handled_rights(abi).bit_count() for abi in (0, 1, 2, 3, 4, 5, 6, 99)]
     assert counts == [0, 13, 14, 15, 15, 16, 16, 16]
 
 
 @given(st.integers(1, 12))
 def test_rules_never_ask_for_a_right_that_is_not_handled_and_nothing_is_both_written_and_run(abi):
-    given_rules = dict(rules(Path("/guest"), Path("/work"), abi))
+    given_rules = dict(landlock.rules(Path("/guest"), Path("/work"), abi))
     for rights in given_rules.values():
-        assert rights & ~handled_rights(abi) == 0 and rights & READ_FILE
-        assert not (rights & EXECUTE and rights & (WRITE_FILE | MAKE_REG))
-    assert {path for path, rights in given_rules.items() if rights & WRITE_FILE} == {"/work", "/dev/null"}
+        assert rights & ~landlock.handled_rights(abi) == 0 and rights & landlock.READ_FILE
+        assert not (rights & landlock.EXECUTE and rights & (landlock.WRITE_FILE | landlock.MAKE_REG))
+    assert {path for path, rights in given_rules.items() if rights & landlock.WRITE_FILE} == {"/work", "/dev/null"}
     assert not [path for path in given_rules if path.startswith(("/proc", "/etc", "/usr", "/sys", "/dev/shm"))]
 
 

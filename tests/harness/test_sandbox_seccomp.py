@@ -9,31 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.seccomp import (
-    ALLOW,
-    ARCHITECTURES,
-    COMMON_CALLS,
-    DENIED,
-    DENIED_WITH_HOST_UID,
-    DENIED_WITHOUT_NAMESPACES,
-    ERRNO,
-    FIRST_COMMON_CALL,
-    HARMLESS_VALUES,
-    JUDGED,
-    JUMP_EQUAL,
-    JUMP_GREATER_EQUAL,
-    JUMP_SET,
-    KILL,
-    LOAD,
-    REFUSED_VALUES,
-    RETURN,
-    SELF_ONLY,
-    build_filter,
-)
+from harness.sandbox import seccomp
 
-EPERM = ERRNO | errno.EPERM
-ENOSYS = ERRNO | errno.ENOSYS
-NO_FAMILY = ERRNO | errno.EAFNOSUPPORT
+EPERM = seccomp.ERRNO | errno.EPERM
+ENOSYS = seccomp.ERRNO | errno.ENOSYS
+NO_FAMILY = seccomp.ERRNO | errno.EAFNOSUPPORT
 AF_UNIX = 1
 HEADERS = {
     "x86_64": (Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm/unistd_64.h")),
@@ -45,8 +25,8 @@ class Filter:
     """What the kernel would answer to system calls under one filter."""
 
     def __init__(self, machine: str, exposure: str) -> None:
-        self.architecture, self.exposure = ARCHITECTURES[machine], exposure
-        self.program = build_filter(self.architecture, exposure)
+        self.architecture, self.exposure = seccomp.ARCHITECTURES[machine], exposure
+        self.program = seccomp.build_filter(self.architecture, exposure)
 
     def __call__(self, call: int | str, *arguments: int, audit: int | None = None) -> int:
         number = self.architecture.number(call) if isinstance(call, str) else call
@@ -57,20 +37,20 @@ class Filter:
         while True:
             code, if_true, if_false, k = struct.unpack_from("HBBI", self.program, 8 * counter)
             counter += 1
-            if code == LOAD:
+            if code == seccomp.LOAD:
                 (accumulator,) = struct.unpack_from("=I", data, k)
-            elif code == RETURN:
+            elif code == seccomp.RETURN:
                 return k
             else:
                 is_hit = {
-                    JUMP_EQUAL: accumulator == k,
-                    JUMP_GREATER_EQUAL: accumulator >= k,
-                    JUMP_SET: bool(accumulator & k),
+                    seccomp.JUMP_EQUAL: accumulator == k,
+                    seccomp.JUMP_GREATER_EQUAL: accumulator >= k,
+                    seccomp.JUMP_SET: bool(accumulator & k),
                 }[code]
                 counter += if_true if is_hit else if_false
 
 
-@pytest.fixture(params=ARCHITECTURES)
+@pytest.fixture(params=seccomp.ARCHITECTURES)
 def machine(request) -> str:
     return request.param
 
@@ -85,9 +65,9 @@ def test_every_denied_call_is_refused_and_every_other_one_passes(machine):
     denied = set(judge.architecture.denied_numbers())
     special = {judge.architecture.number(name) for name in ("ioctl", "fcntl", "socket", "socketpair", "clone")}
     for number in range(600):
-        is_missing = number >= FIRST_COMMON_CALL and number not in COMMON_CALLS
+        is_missing = number >= seccomp.FIRST_COMMON_CALL and number not in seccomp.COMMON_CALLS
         if number not in special:
-            assert judge(number) == (EPERM if number in denied else ENOSYS if is_missing else ALLOW), number
+            assert judge(number) == (EPERM if number in denied else ENOSYS if is_missing else seccomp.ALLOW), number
 
 
 def test_newer_calls_are_missing_unless_known_so_that_the_c_library_falls_back(judge):
@@ -99,42 +79,42 @@ def test_newer_calls_are_missing_unless_known_so_that_the_c_library_falls_back(j
 def test_clone_makes_processes_and_threads_but_no_namespace_and_no_files_of_its_own(judge):
     thread, files = 0x10000, 0x400
     for flags in (17, 0x3D0F00, thread | files, files | 17):  # fork, pthread_create
-        assert judge("clone", flags) == ALLOW
+        assert judge("clone", flags) == seccomp.ALLOW
     for flag in (0x80, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
         assert judge("clone", flag | 17) == EPERM, hex(flag)
     assert judge("clone", thread) == judge("clone", thread | 0xB00) == EPERM
 
 
 def test_a_foreign_architecture_is_killed_and_the_x32_abi_has_no_call(judge):
-    for audit in {a.audit for a in ARCHITECTURES.values()} - {judge.architecture.audit} | {0x40000003}:
-        assert judge(0, audit=audit) == KILL
+    for audit in {a.audit for a in seccomp.ARCHITECTURES.values()} - {judge.architecture.audit} | {0x40000003}:
+        assert judge(0, audit=audit) == seccomp.KILL
     assert judge(0x40000000 | 1) == judge(-1) == ENOSYS
 
 
 def test_no_socket_reaches_anybody_but_its_own_pair(judge):
     for family in range(50):
         assert judge("socket", family) == NO_FAMILY
-        assert judge("socketpair", family) == (ALLOW if family == AF_UNIX else NO_FAMILY)
-    assert judge("sendto", 3, 0x7000, 8, 0, 0, 0) == ALLOW  # send()
+        assert judge("socketpair", family) == (seccomp.ALLOW if family == AF_UNIX else NO_FAMILY)
+    assert judge("sendto", 3, 0x7000, 8, 0, 0, 0) == seccomp.ALLOW  # send()
     for address in (1, 1 << 32, 0xFFFFFFFF_00000000):
         assert judge("sendto", 3, 0x7000, 8, 0, address, 16) == EPERM
     for name in ("connect", "bind", "listen", "accept", "accept4", "sendmsg", "sendmmsg", "setsockopt"):
-        number = DENIED[name][judge.architecture.column]
+        number = seccomp.DENIED[name][judge.architecture.column]
         assert number is not None and judge(number, 3) == EPERM
 
 
-@pytest.mark.parametrize("name", SELF_ONLY)
+@pytest.mark.parametrize("name", seccomp.SELF_ONLY)
 def test_without_a_pid_namespace_a_process_changes_only_itself(judge, name):
-    assert judge(name, *[0] * 6) == ALLOW
-    for argument in SELF_ONLY[name]:
-        answer = ALLOW if judge.exposure == "namespaces" else EPERM
+    assert judge(name, *[0] * 6) == seccomp.ALLOW
+    for argument in seccomp.SELF_ONLY[name]:
+        answer = seccomp.ALLOW if judge.exposure == "namespaces" else EPERM
         assert judge(name, *(4242 if place == argument else 0 for place in range(6))) == answer
 
 
-@pytest.mark.parametrize("name", [*HARMLESS_VALUES, *REFUSED_VALUES])
+@pytest.mark.parametrize("name", [*seccomp.HARMLESS_VALUES, *seccomp.REFUSED_VALUES])
 def test_a_call_passes_by_the_value_of_one_argument_also_with_high_bits_set(judge, name):
-    argument, values = {**HARMLESS_VALUES, **REFUSED_VALUES}[name]
-    hit, miss = (ALLOW, EPERM) if name in HARMLESS_VALUES else (EPERM, ALLOW)
+    argument, values = {**seccomp.HARMLESS_VALUES, **seccomp.REFUSED_VALUES}[name]
+    hit, miss = (seccomp.ALLOW, EPERM) if name in seccomp.HARMLESS_VALUES else (EPERM, seccomp.ALLOW)
     terminal_injection = (0x5412, 0x541C, 0x40086602, 0x401C5820)
     for value in (*range(70), *range(1024, 1060), *terminal_injection, *values):
         for high in (0, 1 << 32):
@@ -145,16 +125,16 @@ def test_a_call_passes_by_the_value_of_one_argument_also_with_high_bits_set(judg
 def test_memory_is_private_or_has_a_file(judge):
     private, shared, validated, anonymous, huge = 2, 1, 3, 0x20, 0x40000
     for flags in (private, shared, validated, private | anonymous, private | anonymous | 0x20000):
-        assert judge("mmap", 0, 4096, 3, flags) == ALLOW
+        assert judge("mmap", 0, 4096, 3, flags) == seccomp.ALLOW
     for flags in (shared | anonymous, validated | anonymous, private | anonymous | huge, shared | huge):
         assert judge("mmap", 0, 4096, 3, flags) == EPERM
 
 
 def test_with_the_hosts_uid_no_attribute_of_a_file_can_be_changed(judge):
-    for pair in DENIED_WITH_HOST_UID.values():
+    for pair in seccomp.DENIED_WITH_HOST_UID.values():
         number = pair[judge.architecture.column]
         if number is not None:
-            assert judge(number) == (EPERM if judge.exposure == "host-uid" else ALLOW)
+            assert judge(number) == (EPERM if judge.exposure == "host-uid" else seccomp.ALLOW)
 
 
 def test_every_number_is_the_kernel_headers_number(machine):
@@ -163,8 +143,8 @@ def test_every_number_is_the_kernel_headers_number(machine):
         pytest.skip(f"no kernel headers for {machine} here")
     text = header.read_text()
     known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
-    column = ARCHITECTURES[machine].column
-    tables = {**DENIED, **DENIED_WITHOUT_NAMESPACES, **DENIED_WITH_HOST_UID, **JUDGED}
+    column = seccomp.ARCHITECTURES[machine].column
+    tables = {**seccomp.DENIED, **seccomp.DENIED_WITHOUT_NAMESPACES, **seccomp.DENIED_WITH_HOST_UID, **seccomp.JUDGED}
     ours = {name: pair[column] for name, pair in tables.items()}
     compared = {name: number for name, number in ours.items() if name in known}
     assert len(compared) > 80

@@ -18,19 +18,7 @@ from msgspec.structs import replace
 from arena.evaluate import EpisodeCost, Evaluation
 from foundation.errors import Failure
 from judge.verdict import Verdict
-from neurons.worker.ports import (
-    REQUESTS,
-    Evaluated,
-    Faulted,
-    Job,
-    Judged,
-    JudgeJob,
-    Ready,
-    Reply,
-    Request,
-    WorkerSetup,
-    encode_line,
-)
+from neurons.worker import ports
 from problems.model import UnscoredOutcome
 from tests.arena import log_stand
 
@@ -38,23 +26,23 @@ from tests.arena import log_stand
 def main() -> None:
     """Serve until the pipe closes."""
     setup, folder = _next(), Path(os.environ["SCRIPTED_WORKER"])
-    assert isinstance(setup, WorkerSetup)
+    assert isinstance(setup, ports.WorkerSetup)
     with (folder / "starts").open("a") as starts:
         starts.write(f"{setup.slot}\n")
     if (folder / "sick").exists() or (folder / f"sick-{setup.slot}").exists():
-        _send(Faulted(failure=Failure(code="V2002", detail="the self-test failed")))
+        _send(ports.Faulted(failure=Failure(code="V2002", detail="the self-test failed")))
         return
     level = log_stand.LEVEL
-    _send(Ready(sandbox=level))
+    _send(ports.Ready(sandbox=level))
     while True:
         job = _next()
-        assert isinstance(job, Job)
-        name = job.body.body_hash() if isinstance(job, JudgeJob) else job.problem.problem_id
+        assert isinstance(job, ports.Job)
+        name = job.body.body_hash() if isinstance(job, ports.JudgeJob) else job.problem.problem_id
         if (fatal := folder / name).exists():
             while fatal.read_text() == "hang":
                 time.sleep(1)
             os._exit(9)
-        if isinstance(job, JudgeJob):
+        if isinstance(job, ports.JudgeJob):
             verdict = Verdict(
                 body_sha256=name,
                 rubric_id=setup.policy.rubric.rubric_id,
@@ -64,7 +52,7 @@ def main() -> None:
                 spread_e4=0,
                 opinions=(),
             )
-            _send(Judged(verdict=verdict))
+            _send(ports.Judged(verdict=verdict))
             continue
         body, broken = replace(log_stand.body(1), problem_id=name), Failure(code="P4006")
         evaluation = Evaluation(
@@ -76,18 +64,18 @@ def main() -> None:
             sandbox=level,
             cost=EpisodeCost(),
         )
-        _send(Evaluated(evaluation=evaluation))
+        _send(ports.Evaluated(evaluation=evaluation))
 
 
-def _next() -> Request:
+def _next() -> ports.Request:
     line = sys.stdin.buffer.readline()
     if not line:
         raise SystemExit
-    return REQUESTS.decode(line)
+    return ports.REQUESTS.decode(line)
 
 
-def _send(reply: Reply) -> None:
-    sys.stdout.buffer.write(encode_line(reply))
+def _send(reply: ports.Reply) -> None:
+    sys.stdout.buffer.write(ports.encode_line(reply))
     sys.stdout.buffer.flush()
 
 

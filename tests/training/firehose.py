@@ -23,22 +23,8 @@ import zstandard
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.export.model import Manifest
 from arena.policies import DEMO
+from arena.records import model
 from arena.records.body import decode_content
-from arena.records.model import (
-    AttemptRecord,
-    BodyFrame,
-    Conditions,
-    Context,
-    EvaluationRecord,
-    HostFacts,
-    Payload,
-    ReleasedProblem,
-    ReleaseRecord,
-    SignedRecord,
-    StoredBody,
-    Subject,
-    VerdictRecord,
-)
 from foundation.canonical import canonical_bytes, text_hash
 from harness.agents.registry import baseline_source, reference_agent, reference_sha256s
 from harness.catalogue.build import build_index, write_documents
@@ -62,7 +48,7 @@ from training.corpus.model import Quarantined, Trace
 from training.rollouts.rollout import InProcessSandbox
 
 START_MS = 1_790_000_000_000  # 2026-09-21 13:33 UTC
-MACHINE = HostFacts(machine="test", cores=2)
+MACHINE = model.HostFacts(machine="test", cores=2)
 SIZES = (30_000, 60_000)  # bytes of a record's body
 
 _EXPERT = "baseline:scripted-expert"
@@ -104,7 +90,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     problem_id: str
     cluster_id: str
     body: bytes
-    evaluation: EvaluationRecord
+    evaluation: model.EvaluationRecord
     verdict: Verdict | None
 
 
@@ -237,15 +223,17 @@ class _Template:
         episode, original = self._episode, self._episode.evaluation
         body = texts[0].encode()
         body_sha256 = hashlib.sha256(body).hexdigest()
-        evaluation = EvaluationRecord(
+        evaluation = model.EvaluationRecord(
             attempt_id=attempt_id,
-            subject=Subject(
+            subject=model.Subject(
                 agent_version_id=text_hash(f"{episode.agent} {miner}"),
                 miner_hotkey=f"5Miner{miner:03d}",
                 agent_sha256=original.body.agent_sha256,
             ),
-            context=Context(stage="race", race_id="race-1", problem_id=episode.problem.problem_id, batch_sha256="77"),
-            conditions=Conditions(
+            context=model.Context(
+                stage="race", race_id="race-1", problem_id=episode.problem.problem_id, batch_sha256="77"
+            ),
+            conditions=model.Conditions(
                 policy_sha256=original.body.policy_sha256,
                 scoring_pipeline="scoring/1",
                 code_commit="f6",
@@ -317,23 +305,25 @@ def write_records(
 ) -> Manifest:
     """A signed export of any records, log and Parquet unless `fields` of the request say otherwise. `pool_of` gives
     some problems (by id) another pool than train."""
-    log, released = _DayLog(), dict[str, ReleasedProblem]()
-    payloads, bodies = list[Payload](), list[StoredBody]()
+    log, released = _DayLog(), dict[str, model.ReleasedProblem]()
+    payloads, bodies = list[model.Payload](), list[model.StoredBody]()
     for made in records:
-        released[made.problem_id] = ReleasedProblem(
+        released[made.problem_id] = model.ReleasedProblem(
             problem_id=made.problem_id, pool=pool_of.get(made.problem_id, "train"), cluster_id=made.cluster_id
         )
         body_sha256 = made.evaluation.body_sha256
         about = {"subject": made.evaluation.subject, "context": made.evaluation.context}
         attempt_id = made.evaluation.attempt_id
-        payloads.append(AttemptRecord(attempt_id=attempt_id, ended="evaluated", body_sha256=body_sha256, **about))
+        payloads.append(model.AttemptRecord(attempt_id=attempt_id, ended="evaluated", body_sha256=body_sha256, **about))
         payloads.append(made.evaluation)
-        payloads += [VerdictRecord(verdict=made.verdict, **about)] if made.verdict else []
-        bodies.append(StoredBody(body_sha256=body_sha256, content=made.body))
+        payloads += [model.VerdictRecord(verdict=made.verdict, **about)] if made.verdict else []
+        bodies.append(model.StoredBody(body_sha256=body_sha256, content=made.body))
         if len(bodies) == _BATCH:
             log.add(payloads, bodies)
             payloads, bodies = [], []
-    release = ReleaseRecord(race_id="race-1", batch_sha256="77", problems=tuple(released.values()), salt="99" * 32)
+    release = model.ReleaseRecord(
+        race_id="race-1", batch_sha256="77", problems=tuple(released.values()), salt="99" * 32
+    )
     log.add([*payloads, release], bodies)
     return export(log, folder, signer=log.signer, now_ms=START_MS, **{"formats": ("jsonl", "parquet")} | fields)
 
@@ -343,24 +333,24 @@ class _DayLog(ExportLog):
 
     def __init__(self) -> None:
         super().__init__()
-        self._frames: dict[str, BodyFrame] = {}
-        self._verdicts: dict[str, list[SignedRecord]] = {}
+        self._frames: dict[str, model.BodyFrame] = {}
+        self._verdicts: dict[str, list[model.SignedRecord]] = {}
 
-    async def append(self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish=None):
+    async def append(self, records: Sequence[model.SignedRecord], bodies: Sequence[model.StoredBody] = (), finish=None):
         for record in records:
             payload = decode_content(record.content).payload
-            if isinstance(payload, VerdictRecord):
+            if isinstance(payload, model.VerdictRecord):
                 self._verdicts.setdefault(payload.verdict.body_sha256, []).append(record)
         compress = zstandard.ZstdCompressor(level=1).compress
         for one in bodies:
             size, content = len(one.content), compress(one.content)
-            self._frames[one.body_sha256] = BodyFrame(body_sha256=one.body_sha256, content=content, size=size)
+            self._frames[one.body_sha256] = model.BodyFrame(body_sha256=one.body_sha256, content=content, size=size)
         return await super().append(records)
 
-    async def frames(self, names: Sequence[str], validator=None, *, is_every=False) -> list[BodyFrame]:
+    async def frames(self, names: Sequence[str], validator=None, *, is_every=False) -> list[model.BodyFrame]:
         return [self._frames[name] for name in names if name in self._frames]
 
-    async def verdicts_on(self, names: Sequence[str], validator=None) -> list[SignedRecord]:
+    async def verdicts_on(self, names: Sequence[str], validator=None) -> list[model.SignedRecord]:
         return [record for name in names for record in self._verdicts.get(name, ())]
 
 

@@ -28,23 +28,7 @@ from neurons.cli.app import main
 from tests.prove.test_corpus_scale import folder_sha256
 from tests.training.firehose import Firehose, write_day
 from tests.training.labelled import Stored, make_labelled, replace, select, stand_guard
-from training.corpus.building import (
-    DATA,
-    FULL,
-    FUNNEL,
-    LINEAGE,
-    REJECTED,
-    TEMPLATE,
-    Filtered,
-    Sources,
-    arms_of,
-    filter_sources,
-    open_sources,
-    read_lineage,
-    read_rows,
-    write_corpus,
-    write_filtered,
-)
+from training.corpus import building
 from training.corpus.gates import Guard
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules
 from training.corpus.report import Funnel, draw_sample, render_page, sections, sheet_csv, sheet_html
@@ -65,7 +49,7 @@ LINEAGE_VALUE = Lineage(
 
 
 @pytest.fixture(scope="module")
-def filtered() -> tuple[list[CorpusRow], list[Rejection], Filtered]:
+def filtered() -> tuple[list[CorpusRow], list[Rejection], building.Filtered]:
     traces = [one.trace for one in make_labelled(400, seed=7)]
     found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
     rows = list(kept_rows([lambda: traces], found.appraised, found.decisions[0]))
@@ -80,11 +64,11 @@ def rows(filtered: tuple) -> list[CorpusRow]:
 
 
 def write(
-    folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], Filtered], *, is_reversed: bool = False
+    folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], building.Filtered], *, is_reversed: bool = False
 ) -> Lineage:
     rows, left, found = filtered
     step = -1 if is_reversed else 1
-    return write_corpus(
+    return building.write_corpus(
         folder, rows[::step], lineage=LINEAGE_VALUE, funnel=found.funnels[0], rejected=left[::step], guard=stand_guard
     )
 
@@ -93,7 +77,7 @@ def test_the_same_rows_in_any_order_are_the_same_bytes(tmp_path: Path, filtered:
     one, other = write(tmp_path / "a", filtered), write(tmp_path / "b", filtered, is_reversed=True)
     assert one == other
     assert folder_sha256(tmp_path / "a") == folder_sha256(tmp_path / "b")
-    for name in (DATA, "README.md", LINEAGE, FUNNEL, REJECTED, "report.html"):
+    for name in (building.DATA, "README.md", building.LINEAGE, building.FUNNEL, building.REJECTED, "report.html"):
         assert (tmp_path / "a" / name).is_file()
 
 
@@ -120,12 +104,12 @@ def test_trl_takes_the_folder_as_it_is_and_learns_the_tokens_that_ours_do(
         "max_length": None,
     }
     settings |= {"use_cpu": True, "report_to": [], "save_strategy": "no", "train_sampling_strategy": "sequential"}
-    marks = {"assistant_only_loss": True, "chat_template_path": str(tmp_path / "a" / TEMPLATE)}
+    marks = {"assistant_only_loss": True, "chat_template_path": str(tmp_path / "a" / building.TEMPLATE)}
     trained = {"train_dataset": loaded, "processing_class": stock.codec.tokenizer}
     sft = SFTTrainer(model=stock.load(), args=SFTConfig(**settings, **marks), **trained)
     kto = KTOTrainer(model=stock.load(), args=KTOConfig(**settings), **trained)
     assert all(math.isfinite(one.train().training_loss) for one in (sft, kto))
-    for row, seen in zip(read_rows(tmp_path / "a"), sft.train_dataset, strict=True):
+    for row, seen in zip(building.read_rows(tmp_path / "a"), sft.train_dataset, strict=True):
         ours = stock.codec.row(row.trace.trace_id, row.trace.messages, row.trace.tools, 100_000)
         assert seen["input_ids"] == list(ours.token_ids)
         assert [label != -100 for label in seen["labels"]] == [bool(bit) for bit in ours.mask]
@@ -134,9 +118,9 @@ def test_trl_takes_the_folder_as_it_is_and_learns_the_tokens_that_ours_do(
 def test_rows_that_are_not_the_lineages_are_noticed(tmp_path: Path, filtered: tuple) -> None:
     write(tmp_path / "a", filtered)
     write(tmp_path / "b", (filtered[0][1:], *filtered[1:]))
-    (tmp_path / "b" / DATA).replace(tmp_path / "a" / DATA)
+    (tmp_path / "b" / building.DATA).replace(tmp_path / "a" / building.DATA)
     with pytest.raises(ArenaError, match="lineage"):
-        list(read_rows(tmp_path / "a"))
+        list(building.read_rows(tmp_path / "a"))
 
 
 HOSTILE = '<script>alert(1)</script>"\n\x1b[31m'
@@ -181,10 +165,10 @@ def dealt(count: int) -> list[Stored]:
 
 def build(out: Path, shards: Sequence[Stored], *, workers: int = 0, progress: Progress = no_progress) -> None:
     """What `arena corpus build` does once its sources are open."""
-    sources = Sources(shards=tuple(shards), hashes=("ab" * 32,), is_trusted_unsigned=False)
+    sources = building.Sources(shards=tuple(shards), hashes=("ab" * 32,), is_trusted_unsigned=False)
     ways = {"executor": ProcessExecutor(workers), "progress": progress}
-    filtered = filter_sources(sources, Task(arms=(RULES,)), arms_of(RULES, ()), stand_guard, **ways)
-    write_filtered(filtered, out, stand_guard, **ORIGIN, **ways)
+    filtered = building.filter_sources(sources, Task(arms=(RULES,)), building.arms_of(RULES, ()), stand_guard, **ways)
+    building.write_filtered(filtered, out, stand_guard, **ORIGIN, **ways)
 
 
 def test_a_killed_build_leaves_nothing_and_ends_in_the_same_bytes(tmp_path: Path) -> None:
@@ -201,29 +185,29 @@ def test_a_killed_build_leaves_nothing_and_ends_in_the_same_bytes(tmp_path: Path
 LOOSE = Rules(coefficient_e4_min=5_000)
 
 
-def under(day: Path, rules: Rules, names: tuple[str, ...]) -> Filtered:
-    sources = open_sources([day], [], verify)
-    return filter_sources(sources, Task(arms=(rules,)), arms_of(rules, names), Guard())
+def under(day: Path, rules: Rules, names: tuple[str, ...]) -> building.Filtered:
+    sources = building.open_sources([day], [], verify)
+    return building.filter_sources(sources, Task(arms=(rules,)), building.arms_of(rules, names), Guard())
 
 
 def test_an_arm_by_tokens_has_as_many_as_the_first_and_never_more(day: Path, tmp_path: Path) -> None:
     def tokens(folder: str) -> int:
-        return sum(row.tokens or 0 for row in read_rows(Path(folder)))
+        return sum(row.tokens or 0 for row in building.read_rows(Path(folder)))
 
     found = under(day, LOOSE, names=("no_structural_filter", "no_structural_filter_by_tokens"))
-    built = {one.name: one for one in write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)}
-    wanted, by_tokens = tokens(built[FULL].folder), built["no_structural_filter_by_tokens"]
-    longest = max(row.tokens or 0 for one in built.values() for row in read_rows(Path(one.folder)))
+    built = {one.name: one for one in building.write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)}
+    wanted, by_tokens = tokens(built[building.FULL].folder), built["no_structural_filter_by_tokens"]
+    longest = max(row.tokens or 0 for one in built.values() for row in building.read_rows(Path(one.folder)))
     assert wanted - longest < tokens(by_tokens.folder) <= wanted
     assert by_tokens.lineage.rules.tokens == wanted and by_tokens.lineage.rules.rows is None
-    assert built["no_structural_filter"].funnel.kept == built[FULL].funnel.kept
+    assert built["no_structural_filter"].funnel.kept == built[building.FULL].funnel.kept
 
 
 def test_an_arm_that_keeps_nothing_stops_all_of_them_before_a_byte(day: Path, tmp_path: Path) -> None:
     found = under(day, Rules(tokens_max=1), names=("no_tokens",))
     assert [one.kept > 0 for one in found.funnels] == [False, True]
     with pytest.raises(ArenaError, match=r"V2147.*under full"):
-        write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)
+        building.write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -259,7 +243,7 @@ def corpus(day: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_export_becomes_a_corpus_with_its_lineage_and_page(day: Path, corpus: Path) -> None:
-    rows, lineage = list(read_rows(corpus)), read_lineage(corpus)
+    rows, lineage = list(building.read_rows(corpus)), building.read_lineage(corpus)
     assert rows and all(row.trace.source.is_verified for row in rows)
     assert all((row.trace.facts.coefficient_e4 or 0) >= 5_000 for row in rows)
     assert not lineage.is_trusted_unsigned and len(lineage.sources) == 1
@@ -275,7 +259,7 @@ def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehos
     assert not (tmp_path / "c").exists()
     code, _, _ = run("build", tmp_path / "export", "--out", tmp_path / "c", *LOOSE_RULE, "--trust-unsigned")
     assert code == 0
-    assert read_lineage(tmp_path / "c").is_trusted_unsigned
+    assert building.read_lineage(tmp_path / "c").is_trusted_unsigned
     assert "somebody said to trust them" in run("show", tmp_path / "c")[1].replace("\n", " ")
 
 
@@ -316,23 +300,23 @@ def test_foreign_rows_are_read_beside_an_export(run: Run, day: Path, tmp_path: P
     assert code == 0
     why = "not JSON: JSON is malformed: invalid character (byte 4)"
     assert funnel["unread"] == [{"code": "V2097", "count": 11, "example": "rows.jsonl:2", "detail": why}]
-    left = zstandard.decompress((tmp_path / "c" / REJECTED).read_bytes(), 1 << 20)
+    left = zstandard.decompress((tmp_path / "c" / building.REJECTED).read_bytes(), 1 << 20)
     assert left.count(f'"detail":"{why}"'.encode()) == 11
     written = [(tmp_path / "c" / name).read_text() for name in ("report.html", "README.md")]
     for told in (run("show", tmp_path / "c")[1], *written):
         assert "V2097" in told and "is malformed: invalid" in " ".join(told.split()) and "rows.jsonl:2" in told
-    assert len(read_lineage(tmp_path / "c").sources) == 2
+    assert len(building.read_lineage(tmp_path / "c").sources) == 2
 
 
 def test_show_gives_the_report_as_lines_json_and_page(run: Run, corpus: Path, tmp_path: Path) -> None:
     code, out, _ = run("show", corpus)
     assert code == 0
     assert out.index("Length in tokens") < out.index("Funnel") < out.index("By agent version")
-    assert content_hash(read_lineage(corpus)) in out
+    assert content_hash(building.read_lineage(corpus)) in out
     _, out, _ = run("show", corpus, "--json")
     value = json.loads(out)
-    assert value["identity"] == content_hash(read_lineage(corpus))
-    assert msgspec.convert(value["funnel"], Funnel).kept == len(list(read_rows(corpus)))
+    assert value["identity"] == content_hash(building.read_lineage(corpus))
+    assert msgspec.convert(value["funnel"], Funnel).kept == len(list(building.read_rows(corpus)))
 
 
 def test_a_corpus_of_dev_holds_rows_of_that_pool_alone(run: Run, firehose: Firehose, tmp_path: Path) -> None:
@@ -343,8 +327,8 @@ def test_a_corpus_of_dev_holds_rows_of_that_pool_alone(run: Run, firehose: Fireh
         assert (
             run("build", tmp_path / "export", "--rule", f"pool={pool}", "--out", tmp_path / pool, *LOOSE_RULE)[0] == 0
         )
-        assert read_lineage(tmp_path / pool).rules.pool == pool
-        rows = list(read_rows(tmp_path / pool))
+        assert building.read_lineage(tmp_path / pool).rules.pool == pool
+        rows = list(building.read_rows(tmp_path / pool))
         assert rows and {dev.get(row.trace.facts.problem_id or "", "train") for row in rows} == {pool}
     code, _, err = run("build", tmp_path / "export", "--rule", "pool=eval", "--out", tmp_path / "eval")
     assert code == 2 and "V2120" in err

@@ -41,34 +41,23 @@ from tests.training.labelled import (
     select,
     stand_guard,
 )
+from training.corpus import model
 from training.corpus.building import Filtered, ablations
 from training.corpus.duplicates import Likeness, fingerprint, likenesses, normal_words
 from training.corpus.foreign import convert_row
 from training.corpus.gates import Guard, codes_of, gates, recommended_ids
-from training.corpus.model import (
-    NEVER_OFF,
-    CorpusRow,
-    Fingerprint,
-    RejectCode,
-    Rejection,
-    Rules,
-    Signals,
-    Trace,
-    TraceFacts,
-    TraceSource,
-)
 from training.corpus.report import funnel_of
 from training.corpus.selection import Task, appraise, codes_under, decide, kept_rows, merit, rejections
 from training.corpus.tokens import open_counter, render
 
 # without what the filter's own rules do not ask for
-OF_ONE_TRACE: tuple[RejectCode, ...] = tuple(code for code in get_args(RejectCode)[:12] if code != "failed")
+OF_ONE_TRACE: tuple[model.RejectCode, ...] = tuple(code for code in get_args(model.RejectCode)[:12] if code != "failed")
 
 
 def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it_and_of_repeats_one_stays() -> None:
     many = make_labelled(2_000)
-    found = select([lambda: [one.trace for one in many]], Task(arms=(Rules(),)), stand_guard)
-    codes = [codes_under(one, Rules()) for one in found.appraised]
+    found = select([lambda: [one.trace for one in many]], Task(arms=(model.Rules(),)), stand_guard)
+    codes = [codes_under(one, model.Rules()) for one in found.appraised]
     wrong = {(one.kind, one.codes, codes) for one, codes in zip(many, codes, strict=True) if codes != one.codes}
     assert not wrong
     groups: dict[tuple[str, str], list[str]] = {}
@@ -84,9 +73,9 @@ def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it_and_of_repeat
 def test_a_gate_that_is_off_rejects_nothing_and_changes_no_other() -> None:
     every = gates()
     for one in make_labelled(60):
-        for code in set(OF_ONE_TRACE) - NEVER_OFF:
-            expected = tuple(found for found in codes_of(one.trace, Rules(), every) if found != code)
-            assert codes_of(one.trace, Rules(off=(code,)), every) == expected
+        for code in set(OF_ONE_TRACE) - model.NEVER_OFF:
+            expected = tuple(found for found in codes_of(one.trace, model.Rules(), every) if found != code)
+            assert codes_of(one.trace, model.Rules(off=(code,)), every) == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +116,7 @@ def guessed_of(style: str) -> str | None:
         "calls nothing": [said],
     }.get(style, turns)
     trace = make_trace(goods, messages_of(goods, turns), place="a", kind="sn15", is_agentic=None, is_linear=None)
-    return next((code for code in codes_of(trace, Rules(), gates()) if code.startswith("subtask")), None)
+    return next((code for code in codes_of(trace, model.Rules(), gates()) if code.startswith("subtask")), None)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +127,7 @@ def test_a_program_that_has_its_model_talk_is_found_by_a_guess_and_no_model_is_a
 
 
 def test_each_signal_ranks_as_the_paper_says() -> None:
-    plain = Signals(depth=5, reformulations=2, has_verification=True, longest_repeat=1, shape=("a",))
+    plain = model.Signals(depth=5, reformulations=2, has_verification=True, longest_repeat=1, shape=("a",))
     for changed in ({"depth": 6}, {"reformulations": 3}):
         assert merit(replace(plain, **changed)) < merit(plain)
     for changed in ({"has_verification": False}, {"longest_repeat": 3}, {"depth": 4}):
@@ -146,17 +135,17 @@ def test_each_signal_ranks_as_the_paper_says() -> None:
     assert merit(replace(plain, longest_repeat=2)) == merit(plain)
 
 
-NEAR_E4 = Rules().near_duplicate_e4
+NEAR_E4 = model.Rules().near_duplicate_e4
 
 
-def likeness_of(*prints: Fingerprint) -> list[Likeness | None]:
+def likeness_of(*prints: model.Fingerprint) -> list[Likeness | None]:
     """What each of some fingerprints is to those before it."""
     found = list(likenesses(enumerate(prints, 7), NEAR_E4))
     assert [number for number, _ in found] == list(range(7, 7 + len(prints)))
     return [likeness for _, likeness in found]
 
 
-def story(seed: int) -> tuple[Trace, Trace, Trace]:
+def story(seed: int) -> tuple[model.Trace, model.Trace, model.Trace]:
     """A trace, its disguised copy and its reworded copy."""
     maker = Maker(seed)
     goods = maker.goods()
@@ -195,29 +184,29 @@ def test_numbers_become_ids_signs_or_stay(text: str, words: list[str]) -> None:
     assert normal_words(replace(trace, query="q"))[2:] == words
 
 
-TASK = Task(arms=(Rules(),))
+TASK = Task(arms=(model.Rules(),))
 
 
 @pytest.fixture(scope="module")
-def traces() -> list[Trace]:
+def traces() -> list[model.Trace]:
     return [one.trace for one in make_labelled(420, seed=5)]
 
 
 @pytest.fixture(scope="module")
-def selection(traces: list[Trace]) -> Filtered:
+def selection(traces: list[model.Trace]) -> Filtered:
     return select([Stored(traces)], TASK, stand_guard)
 
 
-def rows_of(shards: Sequence[Stored], found: Filtered) -> list[CorpusRow]:
+def rows_of(shards: Sequence[Stored], found: Filtered) -> list[model.CorpusRow]:
     rows = kept_rows(shards, found.appraised, found.decisions[0])
     return sorted(rows, key=lambda row: (row.trace.trace_id, row.trace.source.place))
 
 
-def rejected(found: Filtered) -> list[Rejection]:
+def rejected(found: Filtered) -> list[model.Rejection]:
     return sorted(rejections(found.appraised, found.decisions[0]), key=lambda one: one.place)
 
 
-def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[Trace], selection: Filtered) -> None:
+def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[model.Trace], selection: Filtered) -> None:
     shuffled = traces[:]
     random.Random(3).shuffle(shuffled)
     shards = [Stored(shuffled[start::7]) for start in range(7)]
@@ -227,7 +216,7 @@ def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[Tra
     assert other.funnels[0] == selection.funnels[0]
 
 
-def test_the_funnel_adds_up(traces: list[Trace], selection: Filtered) -> None:
+def test_the_funnel_adds_up(traces: list[model.Trace], selection: Filtered) -> None:
     one = selection.funnels[0]
     assert one.traces == len(traces)
     assert one.kept == selection.decisions[0].kept
@@ -242,8 +231,8 @@ def test_the_funnel_adds_up(traces: list[Trace], selection: Filtered) -> None:
     assert one.after.teams == 5 and one.before.shape_entropy_mbit > 0
 
 
-def test_one_reading_serves_every_ablation(traces: list[Trace]) -> None:
-    arms = ablations(Rules())
+def test_one_reading_serves_every_ablation(traces: list[model.Trace]) -> None:
+    arms = ablations(model.Rules())
     shard = Stored(traces[:110])
     read_once = appraise([shard], Task(arms=tuple(arm.rules for arm in arms)), stand_guard)
     for arm in arms:
@@ -254,20 +243,20 @@ def test_one_reading_serves_every_ablation(traces: list[Trace]) -> None:
         assert "leak" in {code.code for code in alone.funnels[0].codes}
 
 
-def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[Trace], selection: Filtered) -> None:
+def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[model.Trace], selection: Filtered) -> None:
     read_once = selection.appraised
     whole = {i for i, rank in enumerate(selection.decisions[0].ranks) if rank}
     draws = []
     for seed in (1, 1, 2):
-        decision = decide(read_once, Rules(rows=30, seed=seed))
+        decision = decide(read_once, model.Rules(rows=30, seed=seed))
         draws.append({i for i, rank in enumerate(decision.ranks) if rank})
         assert Counter(decision.codes)["sampled_out",] == len(whole) - 30
     assert draws[0] == draws[1] != draws[2]
     assert all(len(drawn) == 30 and drawn < whole for drawn in draws)
-    assert decide(read_once, Rules(rows=10_000)).kept == len(whole)
+    assert decide(read_once, model.Rules(rows=10_000)).kept == len(whole)
 
 
-def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trace], selection: Filtered) -> None:
+def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[model.Trace], selection: Filtered) -> None:
     for changed in (traces[1:], traces[:1]):
         with pytest.raises(ArenaError) as caught:
             list(kept_rows([Stored(changed)], selection.appraised, selection.decisions[0]))
@@ -311,7 +300,7 @@ def guard(partition: OpenPartition, held_out: dict[Pool, list[Problem]]) -> Guar
     return Guard(partition.manifest, held_out)
 
 
-def foreign(problem: Problem, *, query: str = "", ids: Sequence[str] = (), titles: Sequence[str] = ()) -> Trace:
+def foreign(problem: Problem, *, query: str = "", ids: Sequence[str] = (), titles: Sequence[str] = ()) -> model.Trace:
     """A chat row somebody made of a problem; it recommends `ids`, which a search listed under `titles`."""
     hits = [{"product_id": one, "title": title} for one, title in zip(ids, titles, strict=False)]
     call = {"id": "c1", "function": {"name": "find_product", "arguments": "{}"}}
@@ -325,9 +314,9 @@ def foreign(problem: Problem, *, query: str = "", ids: Sequence[str] = (), title
     return convert_row({"messages": messages, "metadata": {"pool": "train"}}, "rows.jsonl:1", "00" * 32)
 
 
-def arena(trace: Trace, **facts: object) -> Trace:
+def arena(trace: model.Trace, **facts: object) -> model.Trace:
     """The same as a row of an export, with these facts of its release."""
-    return replace(trace, source=replace(trace.source, kind="arena"), facts=replace(TraceFacts(), **facts))
+    return replace(trace, source=replace(trace.source, kind="arena"), facts=replace(model.TraceFacts(), **facts))
 
 
 def test_a_released_row_enters_by_its_pool_and_cluster(
@@ -392,14 +381,14 @@ needs_library = pytest.mark.skipif(
 )
 
 
-def trace_of(messages: object, tools: str) -> Trace:
-    return Trace(
+def trace_of(messages: object, tools: str) -> model.Trace:
+    return model.Trace(
         trace_id="0",
-        source=TraceSource(kind="openai", place="golden", sha256="", is_verified=False),
+        source=model.TraceSource(kind="openai", place="golden", sha256="", is_verified=False),
         messages=msgspec.convert(messages, tuple[Message, ...]),
         tools=tools,
         query="",
-        facts=TraceFacts(),
+        facts=model.TraceFacts(),
     )
 
 
@@ -427,5 +416,5 @@ def test_a_chat_tokenizer_counts_marks_and_any_other_file_is_refused(tmp_path: P
 def test_only_traces_that_pass_everything_else_are_counted() -> None:
     maker = Maker(1)
     made = [maker.good("silent"), maker.malformed("pool"), maker.malformed("orphan"), maker.malformed("too long")]
-    found = appraise([lambda: [one.trace for one in made]], Task(arms=(Rules(),)), stand_guard)
+    found = appraise([lambda: [one.trace for one in made]], Task(arms=(model.Rules(),)), stand_guard)
     assert [one.tokens is not None for one in found] == [True, False, False, True]

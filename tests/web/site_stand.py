@@ -20,21 +20,8 @@ from msgspec.structs import replace
 from arena.bank.batch import AcceptedProduct, Batch, Explained, SealedProblem
 from arena.gate.rules import finding, make_report
 from arena.policies import DEMO
+from arena.race import machine
 from arena.race.draw import draw_problems, race_seed
-from arena.race.machine import (
-    BatchReleased,
-    Event,
-    FieldFixed,
-    ItemsEnqueued,
-    ProblemsDrawn,
-    RaceClosed,
-    RaceSettled,
-    SettlementDue,
-    encode_event,
-    open_race,
-    promoted,
-    stream_of,
-)
 from arena.race.scores import LoggedRecord, control_subject
 from arena.race.settle import settle
 from arena.records.body import encode_body
@@ -292,7 +279,7 @@ class Site:
         for number in range(3):
             before, record = top, self.settle(number, top, history)
             history.append(record)
-            top = promoted(record, self.closes_ms(number)) if record.is_promotion else top
+            top = machine.promoted(record, self.closes_ms(number)) if record.is_promotion else top
             self.release(number)
             events[RACES[number]] = self.events(number, before, record)
         events[VOID] = self.events(3, top, self.settle(3, top, history, is_drawn=False))
@@ -300,30 +287,33 @@ class Site:
         events[RUNNING] = self.events(4, top, None)
         asyncio.run(self._store(events))
 
-    def events(self, race_number: int, top: Top | None, settlement: SettlementRecord | None) -> list[Event]:
+    def events(self, race_number: int, top: Top | None, settlement: SettlementRecord | None) -> list[machine.Event]:
         """The stream of a race until now."""
         race_id, closes_ms = RACES[race_number], self.closes_ms(race_number)
-        found: list[Event] = [
-            open_race(race_id, RULES, batch_of(race_id), closes_ms - DAY_MS, closes_ms=closes_ms),
-            RaceClosed(closing_block=1_050, beacon_network=BEACON.network, beacon_round=BEACON.round),
-            FieldFixed(field=self.field(), validators=(self.author.signer.hotkey,), incumbent=top),
+        found: list[machine.Event] = [
+            machine.open_race(race_id, RULES, batch_of(race_id), closes_ms - DAY_MS, closes_ms=closes_ms),
+            machine.RaceClosed(closing_block=1_050, beacon_network=BEACON.network, beacon_round=BEACON.round),
+            machine.FieldFixed(field=self.field(), validators=(self.author.signer.hotkey,), incumbent=top),
         ]
         if settlement is None or settlement.drawn:
             drawn = drawn_of(race_id)
-            found.append(ProblemsDrawn(beacon=BEACON, seed="ab" * 32, drawn=drawn, drawn_ms=closes_ms + 60_000))
-            found.append(ItemsEnqueued(items=80))
+            found.append(machine.ProblemsDrawn(beacon=BEACON, seed="ab" * 32, drawn=drawn, drawn_ms=closes_ms + 60_000))
+            found.append(machine.ItemsEnqueued(items=80))
         if settlement is not None:
-            found += [SettlementDue(settling_block=1_400, why="all done"), RaceSettled(settlement=settlement)]
+            found += [
+                machine.SettlementDue(settling_block=1_400, why="all done"),
+                machine.RaceSettled(settlement=settlement),
+            ]
         if settlement is not None and settlement.drawn:
-            found.append(BatchReleased(batch_sha256=batch_of(race_id).batch_sha256))
+            found.append(machine.BatchReleased(batch_sha256=batch_of(race_id).batch_sha256))
         return found
 
-    async def _store(self, events: dict[str, list[Event]]) -> None:
+    async def _store(self, events: dict[str, list[machine.Event]]) -> None:
         signer = self.author.signer
         store = await PostgresStore.open(self.author.dsn, signer.hotkey)
         for race_id, stream in events.items():
             for index, event in enumerate(stream):
-                await store.put_event(stream_of(race_id), index, encode_event(event))
+                await store.put_event(machine.stream_of(race_id), index, machine.encode_event(event))
         found = finding("id-table", 2, self.words.finding)
         report = make_report([found], rules_version="gate/3", source_sha256="1", inputs_sha256="2")
         text = msgspec.json.encode(report).decode()
