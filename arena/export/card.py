@@ -232,11 +232,10 @@ arena records verify --export .
 
 _LICENCE = """## Licence
 
-{terms}
-
+{terms}\
 Queries and product data come from ShoppingBench (Apache-2.0) where the production catalogue was used. What models wrote
 is subject to the terms of the models named in `models`. An agent's source is its author's: the rules of the race
-publish it and grant no licence.
+publish it and grant no licence.{rest}
 """
 _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
@@ -262,18 +261,20 @@ def render_card(manifest: Manifest, agents: Sequence[AgentRow] = (), licences: M
         _agents(agents),
         left_out,
     ]
-    return "\n".join([*parts, *_reading(manifest, splits), _VERIFYING, _LICENCE.format(terms=_terms(terms))])
+    return "\n".join([*parts, *_reading(manifest, splits), _VERIFYING, _licence(terms)])
 
 
-def _terms(terms: Mapping[str, str]) -> str:
+def _licence(terms: Mapping[str, str]) -> str:
     """A sentence for each policy of what it lets be done with traces; miners saw it before they submitted."""
+    if not any(terms.values()):
+        return _LICENCE.format(terms="", rest=" Whoever publishes this dataset states its licence here.")
     stated = [
-        f"Traces under policy `{name[:12]}` may be used under: {escape_cell(said)}."
+        f"Traces under policy `{name[:12]}` may be used under: {escape_cell(said)}.\n"
         if said
-        else f"Policy `{name[:12]}` states no terms for the use of its traces: ask the operator of the subnet."
+        else f"Policy `{name[:12]}` states no terms for the use of its traces: ask the operator of the subnet.\n"
         for name, said in sorted(terms.items())
     ]
-    return "\n".join(stated) or "No trace is here."
+    return _LICENCE.format(terms="".join(stated) + "\n", rest="")
 
 
 def _splits(manifest: Manifest) -> list[Split]:

@@ -73,8 +73,10 @@ class _Examined(NamedTuple):
     run: RunJobs
     plan: EvaluationPlan
     bench: RunContext
-    known: dict[str, str]  # of its training, and where it can be known, its lineage and weights: as `examine` takes it
+    contamination: str
+    lineage_sha256: str = ""
     version: str = ""  # of a sampler by tokens: each of its episodes carries it
+    weights_sha256: str = ""  # of what samples, where that is known
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,16 @@ def evaluate_model(
         for line in file.lines():  # two samplers would be one report under one's name
             if found.version and line.result.version != found.version:
                 raise ArenaError("V2124", f"{place} holds episodes of {line.result.version}, not of {found.version}")
-        report = examine(found.plan, taken, file, found.run, found.bench, **found.known)
+        report = examine(
+            found.plan,
+            taken,
+            file,
+            found.run,
+            found.bench,
+            lineage_sha256=found.lineage_sha256,
+            contamination=found.contamination,
+            weights_sha256=found.weights_sha256,
+        )
     if out:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
     show({"report": report}, evaluation_lines(report))
@@ -197,7 +208,7 @@ def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Exami
         def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
             return bench.ask_all(jobs, upstream, how.model, plan.decode, plan.parallel)
 
-    return _Examined(run, plan, bench, {"contamination": "nothing is known of its training"})
+    return _Examined(run, plan, bench, "nothing is known of its training")
 
 
 def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
@@ -218,8 +229,7 @@ def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examine
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
         return bench.sample(jobs, found.sampler, found.codec, plan.decode, plan.parallel)
 
-    known = {"contamination": found.contamination, "lineage_sha256": found.version}
-    return _Examined(run, plan, bench, known | {"weights_sha256": found.weights_sha256}, found.sampler.version)
+    return _Examined(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
 
 
 def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
@@ -257,8 +267,7 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
             yield read_line(job, row.evaluation, tools, episode_ms=row.evaluation.cost.episode_ms)
 
     bench = replace(bench, policy=ports.policy, source=source)
-    known = {"contamination": "nothing is known of its model's training"}
-    return _Examined(run, agent_plan(asked.plan, ports.policy), bench, known)
+    return _Examined(run, agent_plan(asked.plan, ports.policy), bench, "nothing is known of its model's training")
 
 
 def evaluation_lines(report: EvalReport) -> Iterator[str]:

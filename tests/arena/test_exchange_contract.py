@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment
+from arena.exchange import port
 from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.peer_service import ANSWERS_AT_ONCE, ShareRules, Shares
-from arena.exchange.port import (
-    ROW_BYTES_MAX,
-    NoteQuestion,
-    Peer,
-    ProgressQuestion,
-    Question,
-    RowsQuestion,
-    SubmissionQuestion,
-)
 from arena.exchange.pull import SourceRelay, require_committed
 from arena.export.assembly import signed_content
 from arena.records.log import message_of, note_sha256
@@ -41,15 +33,15 @@ class World(Case):
     """How the reader asks the author."""
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> port.Peer:
         return self.peers[0]
 
     async def rows(self, after_seq: int, to_seq: int, race_id: str = RACE, validator: str = ""):
         named = validator or self.author.hotkey
-        question = RowsQuestion(validator=named, after=after_seq, to=to_seq, race=race_id)
+        question = port.RowsQuestion(validator=named, after=after_seq, to=to_seq, race=race_id)
         return [row async for row in self.ask.rows(self.peer, question)]
 
-    async def asks(self, question: Question, peer: Peer | None = None):
+    async def asks(self, question: port.Question, peer: port.Peer | None = None):
         return await self.ask.ask(peer or self.peer, question)
 
 
@@ -69,9 +61,9 @@ async def refused(asking) -> str:
 async def test_a_note_is_found_by_its_hash_and_by_no_other(world: World) -> None:
     await world.author.evaluate([1])
     note = await world.author.note()
-    assert await world.asks(NoteQuestion(validator=world.author.hotkey, sha256=note_sha256(note))) == note
-    assert await world.asks(NoteQuestion(validator=world.author.hotkey, sha256="ab" * 32)) is None
-    assert await world.asks(NoteQuestion(validator=world.reader.hotkey, sha256=note_sha256(note))) is None
+    assert await world.asks(port.NoteQuestion(validator=world.author.hotkey, sha256=note_sha256(note))) == note
+    assert await world.asks(port.NoteQuestion(validator=world.author.hotkey, sha256="ab" * 32)) is None
+    assert await world.asks(port.NoteQuestion(validator=world.reader.hotkey, sha256=note_sha256(note))) is None
 
 
 async def test_rows_come_whole_for_the_race_and_as_stubs_for_all_else(world: World) -> None:
@@ -104,36 +96,40 @@ async def test_a_source_is_found_by_its_commitment(world: World) -> None:
     submission = make_submission(world.reader.signer, "agent", "def agent_main(problem):\n    return '✓'\n", 5)
     await world.author.hold_source(submission)
     assert (
-        await world.asks(SubmissionQuestion(hotkey=submission.hotkey, sha256=submission.commitment_sha256))
+        await world.asks(port.SubmissionQuestion(hotkey=submission.hotkey, sha256=submission.commitment_sha256))
         == submission
     )
-    assert await world.asks(SubmissionQuestion(hotkey="5X", sha256="ab" * 32)) is None
+    assert await world.asks(port.SubmissionQuestion(hotkey="5X", sha256="ab" * 32)) is None
 
 
 async def test_progress_names_pairs_with_their_verdicts_and_nothing_about_how(world: World) -> None:
     await world.author.evaluate([1])
-    progress = await world.asks(ProgressQuestion(race=RACE))
+    progress = await world.asks(port.ProgressQuestion(race=RACE))
     assert progress.done == (("a1" * 32, "p0001"),)
     assert (progress.policy_sha256, progress.guest_sha256) == (TERMS.policy_sha256, TERMS.guest_sha256)
     assert set(msgspec.to_builtins(progress)) == {"policy_sha256", "guest_sha256", "done"}
     made, body = episode(2)
     await world.author.append(made[:2], [body])
-    assert (await world.asks(ProgressQuestion(race=RACE))).done == progress.done  # whatever its outcome
+    assert (await world.asks(port.ProgressQuestion(race=RACE))).done == progress.done  # whatever its outcome
     await world.author.append(made[2:])
-    assert len((await world.asks(ProgressQuestion(race=RACE))).done) == 2
-    assert await world.asks(ProgressQuestion(race="r9")) is None
+    assert len((await world.asks(port.ProgressQuestion(race=RACE))).done) == 2
+    assert await world.asks(port.ProgressQuestion(race="r9")) is None
 
 
 async def test_a_peer_that_is_not_there_is_away(world: World) -> None:
-    nobody = Peer(hotkey="5Nobody", endpoint="http://127.0.0.1:9")
-    assert await refused(world.asks(NoteQuestion(validator=world.author.hotkey, sha256="ab" * 32), nobody)) == "U3040"
-    assert await refused(world.asks(ProgressQuestion(race=RACE), Peer(hotkey="5Nobody", endpoint=""))) == "U3040"
+    nobody = port.Peer(hotkey="5Nobody", endpoint="http://127.0.0.1:9")
+    assert (
+        await refused(world.asks(port.NoteQuestion(validator=world.author.hotkey, sha256="ab" * 32), nobody)) == "U3040"
+    )
+    assert (
+        await refused(world.asks(port.ProgressQuestion(race=RACE), port.Peer(hotkey="5Nobody", endpoint=""))) == "U3040"
+    )
 
 
 async def test_one_that_asks_too_much_is_refused_and_others_are_not(tmp_path: Path) -> None:
     case = await Case(tmp_path).join()
     case.author.desk = case.author.make_desk(ShareRules(requests_per_s=0.001, requests_burst=2))
-    eager, calm, question = case.net.peers(case.reader), case.net.peers(case.relay), ProgressQuestion(race=RACE)
+    eager, calm, question = case.net.peers(case.reader), case.net.peers(case.relay), port.ProgressQuestion(race=RACE)
     for _ in range(2):
         await eager.ask(case.peers[0], question)
     assert await refused(eager.ask(case.peers[0], question)) == "U3041"
@@ -143,7 +139,7 @@ async def test_one_that_asks_too_much_is_refused_and_others_are_not(tmp_path: Pa
 async def test_one_that_takes_many_answers_at_once_is_refused_until_it_is_done(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("arena.exchange.peer_service.ANSWERS_MAX", ANSWERS_AT_ONCE)
     case = await Case(tmp_path).fill()
-    peer, question = case.peers[0], RowsQuestion(validator=case.author.hotkey, to=9, race=RACE)
+    peer, question = case.peers[0], port.RowsQuestion(validator=case.author.hotkey, to=9, race=RACE)
     eager, calm = case.net.peers(case.reader), case.net.peers(case.relay)
     begun = [eager.rows(peer, question) for _ in range(ANSWERS_AT_ONCE)]
     for rows in begun:
@@ -268,7 +264,7 @@ def test_however_races_and_anchors_follow_each_other_readers_hold_what_the_log_h
 def test_what_gates_say_counts_for_qualifying_and_for_no_race() -> None:
     content = RecordContent(recorded_ms=1, host=HostFacts(), payload=gate(1))
     assert counts(content, 500, "") and not counts(content, 500, "race-000001")
-    assert not counts(content, ROW_BYTES_MAX + 1, "") and "gate" in COUNTED_KINDS
+    assert not counts(content, port.ROW_BYTES_MAX + 1, "") and "gate" in COUNTED_KINDS
 
 
 # -- sources between validators: what the chain knows is fetched from whoever has it, checked, and delivered once

@@ -18,19 +18,7 @@ from arena.chain.keys import MAX_AGE_S, SKEW_S, HttpAuth, keypair_signer, verify
 from arena.chain.port import Metagraph, Neuron
 from arena.door.client import DoorClient, find_doors
 from arena.door.service import DoorState, PauseState
-from arena.exchange.http_peers import HttpPeers
-from arena.exchange.port import (
-    QUESTIONS,
-    HttpPeers,
-    NoteQuestion,
-    Peer,
-    ProgressQuestion,
-    Question,
-    ReleaseQuestion,
-    RowsQuestion,
-    SettlementQuestion,
-    SubmissionQuestion,
-)
+from arena.exchange import port as ports
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, Case, HttpNet, Node
 from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
@@ -77,7 +65,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_every_route_refuses_who_does_not_sign_or_has_no_permit(
     served: Served, target: str, tmp_path: Path
 ) -> None:
-    assert {route.partition("?")[0].rpartition("/")[2] for route in ROUTES} == QUESTIONS.keys()
+    assert {route.partition("?")[0].rpartition("/")[2] for route in ROUTES} == ports.QUESTIONS.keys()
     stranger = Node(tmp_path / "stranger", set())
     assert await served.get(target, {}) == (401, "V2110")
     assert await served.get(target, served.headers(target, stranger)) == (403, "V2111")
@@ -95,11 +83,11 @@ async def test_what_is_not_there_is_404_and_a_wrong_parameter_400(served: Served
 
 
 VALUES = (
-    NoteQuestion(validator="5X", sha256="ab" * 32),
-    SubmissionQuestion(hotkey="5X", sha256="ab" * 32),
-    ProgressQuestion(race=RACE),
-    SettlementQuestion(race=RACE),
-    ReleaseQuestion(),
+    ports.NoteQuestion(validator="5X", sha256="ab" * 32),
+    ports.SubmissionQuestion(hotkey="5X", sha256="ab" * 32),
+    ports.ProgressQuestion(race=RACE),
+    ports.SettlementQuestion(race=RACE),
+    ports.ReleaseQuestion(),
 )
 SOCKET_BYTES = 16 << 20  # what the kernel may hold between the two
 LIES = {
@@ -113,21 +101,24 @@ ABSENT = {"a redirect": says(b"", b"302 Found", b"location: http://127.0.0.1:1/"
 
 @pytest.mark.parametrize("name", [*LIES, *ABSENT])
 async def test_a_hostile_answer_ends_soon_and_costs_little(name: str, tmp_path: Path) -> None:
-    async def ask(question: Question | RowsQuestion) -> object:
-        if isinstance(question, RowsQuestion):
+    async def ask(question: ports.Question | ports.RowsQuestion) -> object:
+        if isinstance(question, ports.RowsQuestion):
             return [row async for row in peers.rows(peer, question)]
         return await peers.ask(peer, question)
 
     node = Node(tmp_path, set())
     with HostileServer((LIES | ABSENT)[name]) as server:
-        peer = Peer(hotkey="5Hostile", endpoint=server.url)
-        async with aclosing(HttpPeers(node.auth, silence_s=0.5, answer_s=1.0)) as peers:
-            for question in (*VALUES, *((RowsQuestion(validator="5X", to=300, race=RACE),) if name in LIES else ())):
+        peer = ports.Peer(hotkey="5Hostile", endpoint=server.url)
+        async with aclosing(ports.HttpPeers(node.auth, silence_s=0.5, answer_s=1.0)) as peers:
+            for question in (
+                *VALUES,
+                *((ports.RowsQuestion(validator="5X", to=300, race=RACE),) if name in LIES else ()),
+            ):
                 server.sent = 0
                 with pytest.raises(ArenaError) as caught:
                     await ask(question)
                 assert caught.value.failure.code in (("U3042", "U3040") if name in LIES else ("U3040",))
-                assert server.sent < ProgressQuestion.bytes_max + SOCKET_BYTES
+                assert server.sent < ports.ProgressQuestion.bytes_max + SOCKET_BYTES
 
 
 HALF_A_HEAD = b"GET /v1/exchange/progress?race=r1 HTTP/1.1\r\nhost: x\r\n"
@@ -149,7 +140,7 @@ async def test_a_signed_peer_is_answered_beside_any_crowd(tmp_path: Path, size: 
         with contextlib.ExitStack() as stack:
             await asyncio.to_thread(crowd, stack)
             for _ in range(20):
-                assert await case.ask.ask(case.peers[0], ProgressQuestion(race=RACE)) is not None
+                assert await case.ask.ask(case.peers[0], ports.ProgressQuestion(race=RACE)) is not None
     finally:
         await case.net.close()
 

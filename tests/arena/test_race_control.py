@@ -11,17 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import CONTROL_SHA256, PAPER
+from arena.race import scores
 from arena.race.admission import is_possible, select_candidates
 from arena.race.decider import item_id, race_items, stand_in_items, witness_item
 from arena.race.draw import race_seed
 from arena.race.machine import RaceState
-from arena.race.scores import (
-    LoggedRecord,
-    SettlementInputs,
-    control_subject,
-    count_results,
-    pairs_given,
-)
 from arena.race.settle import settle
 from arena.records.model import AttemptRecord, SettlementRecord, Standing, VerdictRecord
 from foundation.errors import Failure
@@ -64,7 +58,7 @@ def about(row: Standing) -> tuple[object, ...]:
 
 
 def test_the_control_agent_is_nobodys_and_can_be_no_candidate():
-    subjects = [control_subject(PAPER.race, agent) for agent in ("", "v-a", "v-b")]
+    subjects = [scores.control_subject(PAPER.race, agent) for agent in ("", "v-a", "v-b")]
     assert len({subject.agent_version_id for subject in subjects}) == 3
     for subject in subjects:
         assert subject.is_control and subject.agent_sha256 == CONTROL_SHA256
@@ -81,7 +75,7 @@ def test_it_runs_on_every_drawn_problem_ahead_of_the_field_and_once_more_beside_
     items = race_items(work([candidate(f"{number:03}") for number in range(200)]), "val-a")
     ahead, others = items[: len(DRAWN)], items[len(DRAWN) :]
     assert [item.context.problem_id for item in ahead] == list(DRAWN)
-    assert all(item.subject == control_subject(RULES.race) for item in ahead)
+    assert all(item.subject == scores.control_subject(RULES.race) for item in ahead)
     assert not any(item.subject.is_control for item in others)
     assert race_items(work(ABC), "stranger") == ()
     late = stand_in_items(work(ABC, controlled(validators_per_problem=1)), "val-a", {}, 10**9)
@@ -257,10 +251,10 @@ Stopped = Collection[tuple[str, str]]  # (validator, problem) that a cap had no 
 SPENT = Failure(code="U3022", detail="spent")
 
 
-def stop(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
+def stop(made: scores.SettlementInputs, stopped: Stopped) -> scores.SettlementInputs:
     """The race with no verdict on stopped problems, as a node records it: on every pair, solved or not."""
 
-    def owed(row: LoggedRecord[VerdictRecord]) -> LoggedRecord[VerdictRecord]:
+    def owed(row: scores.LoggedRecord[VerdictRecord]) -> scores.LoggedRecord[VerdictRecord]:
         if (row.validator, row.record.context.problem_id) not in stopped:
             return row
         given = row.record.verdict
@@ -270,7 +264,7 @@ def stop(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
     return replace(made, verdicts=tuple(map(owed, made.verdicts)))
 
 
-def without(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
+def without(made: scores.SettlementInputs, stopped: Stopped) -> scores.SettlementInputs:
     """The race in which those validators ran nothing of these problems."""
 
     def kept(rows):
@@ -279,11 +273,11 @@ def without(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
     return replace(made, evaluations=kept(made.evaluations), verdicts=kept(made.verdicts))
 
 
-def cap(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
+def cap(made: scores.SettlementInputs, stopped: Stopped) -> scores.SettlementInputs:
     """The race in which a cap on cost ended stopped problems on their way: every other pair of them was not run."""
     rows = [row for row in made.evaluations if (row.validator, row.record.context.problem_id) in stopped]
     attempts = tuple(
-        LoggedRecord(
+        scores.LoggedRecord(
             validator=row.validator,
             seq=row.seq,
             content_sha256=row.content_sha256,
@@ -307,12 +301,12 @@ def cap(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
 @given(stopped=st.sets(st.tuples(st.sampled_from(VALS), st.sampled_from(DRAWN))))
 def test_what_a_cap_stops_is_a_result_of_no_agent_and_nobodys_zero(end, stopped):
     made = end(MADE, stopped)
-    counted = count_results(made, SEED, DRAWN)
-    assert replace(counted, stopped=frozenset()) == count_results(without(MADE, stopped), SEED, DRAWN)
+    counted = scores.count_results(made, SEED, DRAWN)
+    assert replace(counted, stopped=frozenset()) == scores.count_results(without(MADE, stopped), SEED, DRAWN)
     record, other = settle(made), settle(without(MADE, stopped))
     assert set(other.void) <= set(record.void) <= {problem_id for _, problem_id in stopped}
     assert all(row.missing == row.faulted == 0 for row in record.standings)
-    given = pairs_given(made)
+    given = scores.pairs_given(made)
     for validator in VALS:
         done = {problem_id for _, problem_id in given.get(validator, ())}
         assert given.get(validator, frozenset()) == {(who.subject.agent_version_id, p) for who in ABC for p in done}

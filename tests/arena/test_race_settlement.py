@@ -13,18 +13,9 @@ from msgspec.structs import replace
 
 from arena.policies import SN15_2026_08
 from arena.policy import PromotionRules
+from arena.race import scores as scoring
 from arena.race.admission import select_candidates
 from arena.race.machine import vector_at
-from arena.race.scores import (
-    AgentScore,
-    ProblemScore,
-    SettlementInputs,
-    bootstrap_interval,
-    compared_with_others,
-    exact_score,
-    race_score_e4,
-    rank,
-)
 from arena.race.settle import settle
 from arena.race.weights import UNIT, beats_margin, no_places, weighted_scores
 from arena.records.model import Candidate, Evidence, HeldEvidence, Origin, SettlementRecord, Top
@@ -44,7 +35,7 @@ def ids(record: SettlementRecord) -> list[str]:
 
 
 # -- the plain race
-def shuffled(made: SettlementInputs, seed: int) -> SettlementInputs:
+def shuffled(made: scoring.SettlementInputs, seed: int) -> scoring.SettlementInputs:
     chance = random.Random(seed)
 
     def mixed(rows):
@@ -84,8 +75,8 @@ def test_one_lying_validator_of_three_changes_no_score(liar):
     assert [row.race_score_e4 for row in record.standings] == [8_000, 5_000, 2_000]
     pairs, apart = len(ABC) * len(record.drawn), {liar: 2}  # a liar differs from both others, they from the liar alone
     for validator in VALS:
-        assert compared_with_others(made, validator) == (2 * pairs, apart.get(validator, 1) * pairs)
-    assert compared_with_others(made, "val-of-nobody") == (0, 0)
+        assert scoring.compared_with_others(made, validator) == (2 * pairs, apart.get(validator, 1) * pairs)
+    assert scoring.compared_with_others(made, "val-of-nobody") == (0, 0)
 
 
 def test_results_beyond_the_assigned_count_only_where_an_assigned_validator_gave_none():
@@ -152,9 +143,9 @@ def test_a_race_that_could_not_run_is_cancelled_and_keeps_the_top(changes, reaso
 
 
 # -- ranking
-def agent_score(name: str, *scores: int, block: int = 10, agentic: int = 10_000) -> AgentScore:
+def agent_score(name: str, *scores: int, block: int = 10, agentic: int = 10_000) -> scoring.AgentScore:
     problems = tuple(
-        ProblemScore(
+        scoring.ProblemScore(
             problem_id=f"p{n}",
             state="scored",
             score_e4=score,
@@ -163,30 +154,30 @@ def agent_score(name: str, *scores: int, block: int = 10, agentic: int = 10_000)
         )
         for n, score in enumerate(scores)
     )
-    return AgentScore(candidate=candidate(name, block=block), problems=problems)
+    return scoring.AgentScore(candidate=candidate(name, block=block), problems=problems)
 
 
 def test_ranking_is_exact_and_ties_go_to_the_earlier_commitment_then_to_the_smaller_id():
     rows = [agent_score("c", 1), agent_score("b", 1, block=5), agent_score("a", 1), agent_score("d", 2, block=90)]
     for order in itertools.permutations(rows):
-        assert [a.candidate.subject.agent_version_id for a in rank(order, 0)] == ["v-d", "v-b", "v-a", "v-c"]
+        assert [a.candidate.subject.agent_version_id for a in scoring.rank(order, 0)] == ["v-d", "v-b", "v-a", "v-c"]
     ahead, behind = agent_score("z", 5_000, 5_001, 0), agent_score("a", 5_000, 5_000, 0)
-    assert race_score_e4(ahead, 0) == race_score_e4(behind, 0)  # as they are published
-    assert rank([behind, ahead], 0)[0] is ahead
+    assert scoring.race_score_e4(ahead, 0) == scoring.race_score_e4(behind, 0)  # as they are published
+    assert scoring.rank([behind, ahead], 0)[0] is ahead
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=90), st.integers(0, 10_000))
 def test_scores_stay_between_zero_and_one_and_lambda_never_adds(scores, lambda_e4):
     agent = agent_score("a", *scores, agentic=5_000)
-    assert 0 <= race_score_e4(agent, lambda_e4) <= race_score_e4(agent, 0) <= 10_000
-    assert exact_score(agent, lambda_e4) >= 0
+    assert 0 <= scoring.race_score_e4(agent, lambda_e4) <= scoring.race_score_e4(agent, 0) <= 10_000
+    assert scoring.exact_score(agent, lambda_e4) >= 0
 
 
 @pytest.mark.parametrize(("agentic", "expected"), [(0, 1_750), (7_500, 1_750), (10_000, 2_500)])
 def test_an_agentic_episode_that_failed_lifts_no_problem_that_code_solved(agentic, expected):
     agent = agent_score("a", 0, 0, 0, 10_000, agentic=agentic)
-    assert race_score_e4(agent, 3_000) == expected
-    assert bootstrap_interval(agent, 3_000, [[0, 1, 2, 3]] * 40) == (expected, expected)
+    assert scoring.race_score_e4(agent, 3_000) == expected
+    assert scoring.bootstrap_interval(agent, 3_000, [[0, 1, 2, 3]] * 40) == (expected, expected)
 
 
 # -- promotion: the decaying margin and SN15's window; and what follows for the top and its weights

@@ -17,27 +17,9 @@ from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment, Signer
+from arena.records import log as logs
+from arena.records import model
 from arena.records.inspection import inspect
-from arena.records.log import (
-    Checkpoint,
-    LogStart,
-    LogWalk,
-    cluster_commitment,
-    head_after,
-    note_sha256,
-    read_checkpoint,
-    require_anchor,
-    sign_checkpoint,
-)
-from arena.records.model import (
-    Context,
-    Payload,
-    ReleasedProblem,
-    StoredBody,
-    StoredCheckpoint,
-    Subject,
-    UnscoredOutcome,
-)
 from arena.records.port import StoredSource
 from arena.records.sequencer import Sequencer
 from arena.records.verification import BATCH, LogCheck, VerifyReport, verify_store
@@ -66,7 +48,7 @@ from tests.arena.test_store_roles import as_owner
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 replace = msgspec.structs.replace
-Part = tuple[list[Payload], StoredBody] | Payload
+Part = tuple[list[model.Payload], model.StoredBody] | model.Payload
 
 
 def log_of(*parts: Part) -> MemoryLog:
@@ -129,7 +111,7 @@ def test_any_flipped_byte_of_content_signature_or_prev_names_its_record(data: st
         ("failure", Failure(code="A1024")),
         ("is_agentic", False),
         ("totals", Totals(steps=9)),
-        ("subject", Subject(agent_version_id="a1" * 32, miner_hotkey="5miner", agent_sha256="00" * 32)),
+        ("subject", model.Subject(agent_version_id="a1" * 32, miner_hotkey="5miner", agent_sha256="00" * 32)),
         ("context", context(2)),
         ("conditions", replace(CONDITIONS, policy_sha256="00")),
     ],
@@ -147,7 +129,7 @@ def test_what_records_refer_to_stands_in_the_same_log_and_counts_once() -> None:
     assert defects(verdict) == [("verdict", 1)]
     again = episode(1, attempt_id="i:2")
     assert defects(episode(1, attempt_id="i:1"), again) == [("double", 5)]
-    unscored = replace(evaluation, outcome=UnscoredOutcome(failure=Failure(code="V2040")))
+    unscored = replace(evaluation, outcome=model.UnscoredOutcome(failure=Failure(code="V2040")))
     assert defects(([made, unscored], body), again) == []
 
 
@@ -159,39 +141,39 @@ def test_a_persons_word_on_a_submission_stands_after_one_of_the_gate() -> None:
 
 
 def test_a_checkpoint_survives_its_text_and_any_change_of_the_text_is_refused() -> None:
-    point = Checkpoint(validator=ALICE.hotkey, size=1, root="ab" * 32)
-    note = sign_checkpoint(point, ALICE)
+    point = logs.Checkpoint(validator=ALICE.hotkey, size=1, root="ab" * 32)
+    note = logs.sign_checkpoint(point, ALICE)
     assert note.startswith(f"agent-arena/log/1/{ALICE.hotkey}\n1\n")
-    assert read_checkpoint(note, verify) == point
+    assert logs.read_checkpoint(note, verify) == point
     changes = [note.replace("\n1\n", "\n2\n"), note.replace("\n1\n", "\n01\n"), note.split("\n\n")[0], "", note[:-4]]
     changes.append(note.replace(ALICE.hotkey, BOB.hotkey))
     changes += [note.replace("\n1\n", "\n-1\n"), note.rstrip("\n"), note[:-1] + "\x85", note[:-4] + "!!!\n"]
     witnessed = note.replace("\n\n", "\n\n— another.log AAAA\n")
-    assert read_checkpoint(witnessed, verify) == read_checkpoint(note, verify)
+    assert logs.read_checkpoint(witnessed, verify) == logs.read_checkpoint(note, verify)
     for changed in changes:
         with pytest.raises(ArenaError, match="V2050"):
-            read_checkpoint(changed, verify)
+            logs.read_checkpoint(changed, verify)
 
 
 def test_a_record_that_does_not_come_next_is_not_followed() -> None:
     with pytest.raises(ArenaError, match=r"V2050.*record 1 was expected here, 2 came"):
-        LogWalk(LogStart(validator=ALICE.hotkey)).follow(good_log().log[1])
+        logs.LogWalk(logs.LogStart(validator=ALICE.hotkey)).follow(good_log().log[1])
 
 
 # -- what the records of one race say about each other
 
 SALT, BATCH_SHA256 = "99" * 32, "77" * 32
 CLUSTERS = {"p0001": "cluster-a", "p0002": "cluster-b", "p0003": "cluster-c"}
-PROBLEMS = tuple(ReleasedProblem(problem_id=name, pool="train", cluster_id=of) for name, of in CLUSTERS.items())
+PROBLEMS = tuple(model.ReleasedProblem(problem_id=name, pool="train", cluster_id=of) for name, of in CLUSTERS.items())
 SETTLED = replace(settlement(), batch_sha256=BATCH_SHA256, drawn=("p0001", "p0002"))
 RELEASED = replace(release(), batch_sha256=BATCH_SHA256, problems=PROBLEMS, salt=SALT)
 
 
-def run(problem: int, **changes: object) -> tuple[list[Payload], StoredBody]:
+def run(problem: int, **changes: object) -> tuple[list[model.Payload], model.StoredBody]:
     """An episode's records in a race's context: batch named, cluster committed to."""
     problem_id = f"p{problem:04d}"
-    commitment = cluster_commitment(SALT, problem_id, CLUSTERS[problem_id])
-    sealed = Context(
+    commitment = logs.cluster_commitment(SALT, problem_id, CLUSTERS[problem_id])
+    sealed = model.Context(
         stage="race", race_id="r1", problem_id=problem_id, batch_sha256=BATCH_SHA256, cluster_commitment=commitment
     )
     payloads, body = episode(problem)
@@ -225,16 +207,16 @@ def test_the_records_of_a_race_agree(parts: tuple[Part, ...], found: list[tuple[
 # -- signed states, and where the chain holds them
 
 
-def point_at(size: int) -> Checkpoint:
+def point_at(size: int) -> logs.Checkpoint:
     log = MemoryLog(ALICE.hotkey)
     log.log, log.stored = good_log().log[:size], good_log().stored
-    log.end = head_after(log.log[-1])
+    log.end = logs.head_after(log.log[-1])
     return check(log).logs[0].checkpoint
 
 
-def signed(size: int, anchor_block: int = 0) -> StoredCheckpoint:
-    note = sign_checkpoint(point_at(size), ALICE)
-    return StoredCheckpoint(validator=ALICE.hotkey, size=size, note=note, signed_ms=1, anchor_block=anchor_block)
+def signed(size: int, anchor_block: int = 0) -> model.StoredCheckpoint:
+    note = logs.sign_checkpoint(point_at(size), ALICE)
+    return model.StoredCheckpoint(validator=ALICE.hotkey, size=size, note=note, signed_ms=1, anchor_block=anchor_block)
 
 
 class OneSlot:
@@ -254,8 +236,8 @@ def test_stored_checkpoints_are_compared_and_one_that_is_not_its_validators_is_a
     log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
     log.signed = [signed(size) for size in (1, 4, 9)]
     assert (check(log).is_ok, check(log).checkpoints, check(log).anchors) == (True, 3, 0)
-    wrong_root = sign_checkpoint(replace(point_at(4), root="00" * 32), ALICE)
-    foreign = sign_checkpoint(Checkpoint(validator=BOB.hotkey, size=4, root="00" * 32), BOB)
+    wrong_root = logs.sign_checkpoint(replace(point_at(4), root="00" * 32), ALICE)
+    foreign = logs.sign_checkpoint(logs.Checkpoint(validator=BOB.hotkey, size=4, root="00" * 32), BOB)
     for note in (wrong_root, foreign, log.signed[0].note, log.signed[1].note.replace("\n4\n", "\n5\n"), ""):
         log.signed[1] = replace(log.signed[1], note=note)
         assert [(defect.rule, defect.seq) for defect in check(log).defects] == [("checkpoint", 4)]
@@ -266,7 +248,7 @@ def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
     log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
     log.signed = [signed(4, anchor_block=70), signed(9)]
     assert (check(log).anchors, check(log).anchors_checked) == (1, 0)
-    held = Commitment(hotkey=ALICE.hotkey, sha256=note_sha256(log.signed[0].note), block=70)
+    held = Commitment(hotkey=ALICE.hotkey, sha256=logs.note_sha256(log.signed[0].note), block=70)
     chain = OneSlot(held)
     report = check(log, subtensor=chain)
     assert (report.is_ok, report.anchors_checked, chain.asked) == (True, 1, [(ALICE.hotkey, 70)])
@@ -274,7 +256,7 @@ def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
         report = check(log, subtensor=OneSlot(other))
         assert [(defect.rule, defect.seq) for defect in report.defects] == [("anchor", 4)]
     with pytest.raises(ArenaError, match=r"V2050.*checkpoint 5 holds the note of .* 4"):
-        require_anchor(replace(log.signed[0], size=5), held, verify)
+        logs.require_anchor(replace(log.signed[0], size=5), held, verify)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +293,7 @@ def test_an_envelope_that_is_none_is_a_defect_and_not_an_exception(wrong: dict[s
 def test_a_source_that_is_not_the_submitted_one_is_found(wrong: dict[str, Any]) -> None:
     made = make_submission(ALICE, "agent", "x = 1  # \0 ü\r\n", 1)
     names = ("agent_version_id", "agent_sha256", "commitment_sha256")
-    about = Subject(miner_hotkey=made.hotkey, **{name: getattr(made, name) for name in names})
+    about = model.Subject(miner_hotkey=made.hotkey, **{name: getattr(made, name) for name in names})
     kept = StoredSource(validator=ALICE.hotkey, subject=about, source=made.source.encode())
     sound, harmed = LogCheck(), LogCheck()
     sound.take_source(kept)
@@ -389,9 +371,9 @@ async def store(open_store: OpenStore, signer: Signer) -> PostgresStore:
         await sequencer.append(payloads, [body])
     await sequencer.append([settlement(), release("r1", [1, 2])])
     point = (await verify_store(store, verify)).logs[0].checkpoint
-    note = sign_checkpoint(point, signer)
+    note = logs.sign_checkpoint(point, signer)
     await store.put_checkpoint(
-        StoredCheckpoint(validator=signer.hotkey, size=point.size, note=note, signed_ms=START_MS)
+        model.StoredCheckpoint(validator=signer.hotkey, size=point.size, note=note, signed_ms=START_MS)
     )
     return store
 

@@ -7,7 +7,7 @@ from typing import Any
 from harness.agents.registry import cheater_source, reference_agent
 from harness.trace import EvaluationBody
 from problems.model import Problem
-from tests.harness.episode_stand import is_success, play, problems
+from tests.harness.agent_stand import is_success, play, problems
 from tests.harness.jail_stand import reference_sandbox
 
 COUNTS = (4, 3, 3)

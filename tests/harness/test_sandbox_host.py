@@ -11,16 +11,7 @@ import pytest
 
 from harness.limits import EpisodeLimits
 from harness.sandbox import processes
-from harness.sandbox.processes import (
-    FIRST_UID,
-    Cgroups,
-    TreeCpu,
-    find_cgroups,
-    lease_uid,
-    open_group,
-    own_groups,
-    sweep_groups,
-)
+from harness.sandbox import processes as host
 
 
 def test_cpu_time_of_a_tree_counts_processes_that_have_ended():
@@ -32,7 +23,7 @@ def test_cpu_time_of_a_tree_counts_processes_that_have_ended():
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as top:
         top.stdout.readline()
-        assert TreeCpu(top.pid).read_s() >= 0.4
+        assert host.TreeCpu(top.pid).read_s() >= 0.4
         top.stdin.close()
 
 
@@ -47,10 +38,10 @@ def test_children_are_the_same_where_the_kernel_lists_none(monkeypatch):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root leases uids; the leases' directory is root's")
 def test_two_jails_never_share_a_uid_and_a_lease_ends_with_its_context(tmp_path):
-    with lease_uid(tmp_path) as first, lease_uid(tmp_path) as second:
-        assert (first, second) == (FIRST_UID, FIRST_UID + 1)
-    with lease_uid(tmp_path) as again:
-        assert again == FIRST_UID
+    with host.lease_uid(tmp_path) as first, host.lease_uid(tmp_path) as second:
+        assert (first, second) == (host.FIRST_UID, host.FIRST_UID + 1)
+    with host.lease_uid(tmp_path) as again:
+        assert again == host.FIRST_UID
 
 
 V1 = "8:pids:/box\n4:memory:/box\n2:cpuacct:/box\n0::/\n"
@@ -66,10 +57,10 @@ CONTAINER = "0::/docker/abc/inner\n"
 CONTAINER_MOUNTS = "30 20 0:26 /docker/abc {root} rw - cgroup2 cgroup2 rw\n"
 
 
-def groups_of(folder: Path, membership: str, mounts: str) -> Cgroups | None:
+def groups_of(folder: Path, membership: str, mounts: str) -> host.Cgroups | None:
     (folder / "cgroup").write_text(membership)
     (folder / "mountinfo").write_text(mounts.format(root=folder / "c"))
-    return own_groups(folder)
+    return host.own_groups(folder)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +81,8 @@ def test_the_own_group_is_found_in_every_layout(membership, mounts, expected, tm
     else:
         version, *paths = expected
         memory, pids, cpu = (tmp_path / "c" / path for path in paths)
-        assert found == Cgroups(version=version, memory=memory, pids=pids, cpu=cpu)
-    assert own_groups(tmp_path / "absent") is None
+        assert found == host.Cgroups(version=version, memory=memory, pids=pids, cpu=cpu)
+    assert host.own_groups(tmp_path / "absent") is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +99,7 @@ def test_the_memory_of_the_own_group_is_known_when_it_is_limited(name, text, exp
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_what_a_group_counts_is_read_in_either_version(version, tmp_path):
-    group = Cgroups(version=version, memory=tmp_path, pids=tmp_path, cpu=tmp_path)
+    group = host.Cgroups(version=version, memory=tmp_path, pids=tmp_path, cpu=tmp_path)
     events = tmp_path / ("memory.events" if version == "v2" else "memory.oom_control")
     for count in (0, 3):
         events.write_text(f"oom_kill_disable 1\nunder_oom 0\noom_kill {count}\n")
@@ -122,16 +113,16 @@ def test_groups_left_by_dead_hosts_are_swept_and_others_stay(tmp_path):
     dead, alive, foreign = tmp_path / "arena-jail-999999999-1", tmp_path / f"arena-jail-{os.getpid()}-1", tmp_path / "x"
     for directory in (dead, alive, foreign):
         directory.mkdir()
-    sweep_groups(Cgroups(version="v2", memory=tmp_path, pids=tmp_path))
+    host.sweep_groups(host.Cgroups(version="v2", memory=tmp_path, pids=tmp_path))
     assert (dead.exists(), alive.exists(), foreign.exists()) == (False, True, True)
 
 
 def test_a_real_group_holds_a_process_and_is_gone_afterwards():
-    found = find_cgroups()
-    if not isinstance(found, Cgroups):
+    found = host.find_cgroups()
+    if not isinstance(found, host.Cgroups):
         pytest.skip(f"no writable cgroup: {found}")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        with open_group(found, EpisodeLimits(memory_bytes=64 << 20, processes=8)) as group:
+        with host.open_group(found, EpisodeLimits(memory_bytes=64 << 20, processes=8)) as group:
             group.add(child.pid)
             own = found.memory.glob(f"arena-jail-{os.getpid()}-*")
             (directory,) = (one for one in own if str(child.pid) in (one / "cgroup.procs").read_text().split())

@@ -16,17 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.sandbox import landlock
+from harness.sandbox import landlock, probe
 from harness.sandbox.guest_files import content_sha256, guest_command, guest_environment, open_guest_root
-from harness.sandbox.probe import (
-    Report,
-    broken_promises,
-    inspect,
-    landlock_obstacle,
-    level_fixes,
-    open_sandbox,
-    try_landlock,
-)
 from harness.sandbox.seccomp import build_filter, native_architecture
 from tests.harness.jail_stand import (
     IS_ROOT,
@@ -50,26 +41,26 @@ TRIVIAL = "def agent_main(p): return 1"
 def test_each_level_withstands_the_self_test_without_a_cgroup_too(name):
     sandbox = sandbox_of(name)
     is_uid_own = IS_ROOT if name.startswith("landlock") else made_by(sandbox).entry != "user"
-    assert inspect(sandbox, is_uid_own=is_uid_own, has_namespaces=name.startswith("bubblewrap")) == ()
+    assert probe.inspect(sandbox, is_uid_own=is_uid_own, has_namespaces=name.startswith("bubblewrap")) == ()
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="an ordinary user needs ABI 6")
 @pytest.mark.parametrize("abi", [1, 2, 3, 4, 5])
 def test_every_older_abi_withstands_the_self_test_with_a_uid_of_its_own(abi):
     sandbox = remade(best_landlock(), abi=abi, cgroups=None)
-    assert inspect(sandbox, is_uid_own=True, has_namespaces=False) == ()
+    assert probe.inspect(sandbox, is_uid_own=True, has_namespaces=False) == ()
 
 
 @needs_jail
 def test_a_jail_with_a_weak_filter_is_found_out():
     allow_everything = build_filter(native_architecture())[-8:]
-    broken = inspect(remade(best_sandbox(), program=allow_everything), is_uid_own=False)
+    broken = probe.inspect(remade(best_sandbox(), program=allow_everything), is_uid_own=False)
     # A user namespace entered as an ordinary user forbids more of them by itself (--disable-userns).
     assert ("it can make namespaces" in broken) == (made_by(best_sandbox()).entry == "root")
     assert [words for words in broken if "so its filter is another one" in words]
 
 
-SOUND = Report(
+SOUND = probe.Report(
     successes=(),
     ids=(60_600, 60_600),
     root=("arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"),
@@ -108,10 +99,10 @@ WRONG_LIMITS = ({"AS": 2**63}, {"NPROC": 65}, {"SIGPENDING": 1}, {"NOFILE": 4096
 )
 def test_each_promise_that_a_report_breaks_is_noticed(report, changes):
     has_namespaces = report is SOUND
-    assert broken_promises(report, is_uid_own=True, has_namespaces=has_namespaces) == ()
+    assert probe.broken_promises(report, is_uid_own=True, has_namespaces=has_namespaces) == ()
     for change in changes:
         changed = msgspec.structs.replace(report, **change)
-        assert broken_promises(changed, is_uid_own=True, has_namespaces=has_namespaces)
+        assert probe.broken_promises(changed, is_uid_own=True, has_namespaces=has_namespaces)
 
 
 @pytest.mark.parametrize(("source", "why"), [("def agent_main(p): return {}", "malformed"), ("x", "NameError")])
@@ -121,12 +112,12 @@ def test_a_guest_that_reports_nothing_fails_the_self_test(source, why):
             return reference_sandbox(source).run(msgspec.structs.replace(job, source=source), host)
 
     with pytest.raises(ArenaError, match=why):
-        inspect(OtherSandbox(), is_uid_own=True)
+        probe.inspect(OtherSandbox(), is_uid_own=True)
 
 
 def test_a_level_nobody_knows_is_a_wrong_setting():
     with pytest.raises(ArenaError, match="V2030"):
-        open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="none")
+        probe.open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="none")
 
 
 def test_the_reference_level_runs_what_ships_and_refuses_everything_else():
@@ -167,15 +158,15 @@ def test_where_namespaces_are_not_allowed_it_falls_back_or_refuses_with_a_fix():
     (0, "own-uid", True), (0, "host-uid", True), (1, "own-uid", False), (5, "host-uid", True), (6, "host-uid", False),
 ])  # fmt: skip
 def test_an_old_landlock_is_refused_only_where_what_it_lacks_matters(abi, mode, is_refused):
-    assert bool(landlock_obstacle(abi, mode)) == is_refused
+    assert bool(probe.landlock_obstacle(abi, mode)) == is_refused
 
 
 def test_a_forced_level_fails_with_its_reasons_instead_of_falling_back(monkeypatch):
     monkeypatch.setattr("harness.sandbox.probe.landlock_abi", lambda: 0)
     with pytest.raises(ArenaError) as caught:
-        open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="landlock")
+        probe.open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="landlock")
     assert caught.value.failure.code == "V2001" and "Landlock ABI 0" in caught.value.failure.detail
-    assert "lsm=" in level_fixes(state_dir(), "landlock")[0]
+    assert "lsm=" in probe.level_fixes(state_dir(), "landlock")[0]
 
 
 def test_a_root_that_no_other_uid_can_enter_has_a_copy_elsewhere_or_a_fix():
@@ -185,11 +176,11 @@ def test_a_root_that_no_other_uid_can_enter_has_a_copy_elsewhere_or_a_fix():
     def refuse():
         raise ArenaError("V2060", "read-only")
 
-    (attempt,) = try_landlock(guest_root(), 1, refuse)
+    (attempt,) = probe.try_landlock(guest_root(), 1, refuse)
     assert attempt.sandbox is None and "read-only" in attempt.reason and "--guest-dir" in attempt.fix
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
-        (attempt,) = try_landlock(guest_root(), 1, lambda: open_guest_root(Path(directory)))
+        (attempt,) = probe.try_landlock(guest_root(), 1, lambda: open_guest_root(Path(directory)))
         assert attempt.sandbox is not None, attempt.reason
 
 
@@ -202,7 +193,7 @@ def test_root_without_the_right_to_mount_still_has_a_jail_with_an_own_uid():
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         sandbox = remade(best_sandbox(), entry="root-userns", root=open_guest_root(Path(directory)))
-        assert inspect(sandbox, is_uid_own=True) == ()
+        assert probe.inspect(sandbox, is_uid_own=True) == ()
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from harness.tools.functions import listed
 from harness.tools.registry import Toolbox, environment_problem, profile_schemas
 from harness.trace import ToolCall
 from problems.model import BUCKETS, Problem, RewardItem
+from tests.harness.agent_stand import is_success, play, problems
 from tests.harness.catalogue_stand import catalogue_of
-from tests.harness.episode_stand import is_success, play, problems
 from tests.harness.jail_stand import best_sandbox, needs_jail, reference_sandbox
 
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"

@@ -17,16 +17,8 @@ from harness.catalogue.native import open_catalogue
 from harness.limits import EpisodeLimits
 from neurons.settings.endpoints import chosen_endpoints
 from neurons.settings.settings import resolve
+from neurons.worker import ports
 from neurons.worker.pool import WorkerPool
-from neurons.worker.ports import (
-    RESERVED_BYTES,
-    WORKER_BYTES,
-    Evaluated,
-    EvaluateJob,
-    Faulted,
-    worker_count,
-    worker_setup,
-)
 from problems.model import Problem
 from problems.synthesis import synthesize
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
@@ -39,16 +31,16 @@ QUICK = "from arena_sdk import tools\ndef agent_main(problem): tools.find_produc
 @given(st.integers(1, 1024), st.integers(0, 1 << 42), st.integers(1 << 26, 1 << 34))
 def test_all_jails_at_their_limit_fit_into_memory_whenever_more_than_one_runs(wanted, memory_bytes, jail_bytes):
     limits = EpisodeLimits(memory_bytes=jail_bytes)
-    count = worker_count(wanted, memory_bytes, limits)
+    count = ports.worker_count(wanted, memory_bytes, limits)
     assert 1 <= count <= wanted
-    assert count == 1 or count * (WORKER_BYTES + jail_bytes) + RESERVED_BYTES <= memory_bytes
+    assert count == 1 or count * (ports.WORKER_BYTES + jail_bytes) + ports.RESERVED_BYTES <= memory_bytes
 
 
 @asynccontextmanager
 async def open_pool(base: Path, catalogue: Path, size: int, deadline_s: float) -> AsyncIterator[WorkerPool]:
     settings = resolve({"state_dir": base, "catalogue_dir": catalogue, "guest_dir": base, "policy": "demo"}).settings
     chosen = chosen_endpoints(settings, SMALL)
-    pool = WorkerPool(tuple(worker_setup(settings, SMALL, *chosen, slot) for slot in range(size)), deadline_s)
+    pool = WorkerPool(tuple(ports.worker_setup(settings, SMALL, *chosen, slot) for slot in range(size)), deadline_s)
     try:
         await pool.start()
         yield pool
@@ -87,13 +79,13 @@ async def test_a_killed_a_stopped_and_a_cancelled_job_end_with_their_jails_and_c
         killed.send_signal(signal.SIGKILL)
         stopped.send_signal(signal.SIGSTOP)
         replies = await asyncio.gather(*(pool.run(job(f"quick-{n}", QUICK, problem)) for n in range(4)))
-        assert all(isinstance(reply, Evaluated) for reply in replies), replies
+        assert all(isinstance(reply, ports.Evaluated) for reply in replies), replies
         assert not stopped_job.done()  # the others did not wait for it
         for task in (killed_job, stopped_job):
             reply = await task
-            assert isinstance(reply, Faulted) and reply.failure.code == "V2005"
+            assert isinstance(reply, ports.Faulted) and reply.failure.code == "V2005"
         replies = await asyncio.gather(*(pool.run(job(f"after-{n}", QUICK, problem)) for n in range(3)))
-        assert all(isinstance(reply, Evaluated) for reply in replies), replies
+        assert all(isinstance(reply, ports.Evaluated) for reply in replies), replies
         assert len({worker.pid for worker in workers()} & {killed.pid, stopped.pid}) == 0
         lost_job = asyncio.create_task(pool.run(job("lost", SLEEPER, problem)))  # its lease was lost
         lost = await busy_worker(set())
@@ -107,5 +99,5 @@ async def test_a_killed_a_stopped_and_a_cancelled_job_end_with_their_jails_and_c
     assert not workers()
 
 
-def job(name: str, source: str, problem: Problem) -> EvaluateJob:
-    return EvaluateJob(source=f"{source}  # {name}", problem=problem)
+def job(name: str, source: str, problem: Problem) -> ports.EvaluateJob:
+    return ports.EvaluateJob(source=f"{source}  # {name}", problem=problem)

@@ -21,22 +21,9 @@ from foundation.errors import ArenaError
 from harness.catalogue.synthetic import generate
 from neurons.cli.bank import app
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
+from problems import suites as shipped
 from problems.formats import count_web, problem_bytes, read_problems, write_problems
 from problems.model import BUCKETS, Bucket, PriceRule, Product
-from problems.suites import (
-    SUITE_VERSION,
-    SUITES,
-    TITLES_FILE,
-    CatalogueRecipe,
-    SuiteManifest,
-    accept_lexically,
-    decode_manifest,
-    load_shipped,
-    open_suite,
-    products_sha256,
-    shipped_answers,
-    shipped_bytes,
-)
 from problems.synthesis import ProblemMaker, measure_ambiguity
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles, encode_accepted
@@ -299,21 +286,23 @@ def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> di
     """
     index = TitleIndex(products)
     maker = ProblemMaker(index)
-    recipe = CatalogueRecipe(documents=documents, seed=seed, products_sha256=products_sha256(index.products))
-    suites = {name: maker.make(seed=suite_seed(name), counts=_counts()) for name in SUITES}
-    release = accept_lexically(
+    recipe = shipped.CatalogueRecipe(
+        documents=documents, seed=seed, products_sha256=shipped.products_sha256(index.products)
+    )
+    suites = {name: maker.make(seed=suite_seed(name), counts=_counts()) for name in shipped.SUITES}
+    release = shipped.accept_lexically(
         (problem for made in suites.values() for problem in made), index, f"synthetic-{documents}-{seed}"
     )
     title_file = encode_accepted(release)
-    files = {TITLES_FILE: title_file}
+    files = {shipped.TITLES_FILE: title_file}
     for place, (name, made) in enumerate(suites.items()):
         problem_file = "".join(f"{line}\n" for line in write_problems(made)).encode()
-        manifest = SuiteManifest(
+        manifest = shipped.SuiteManifest(
             name=name,
-            version=SUITE_VERSION,
+            version=shipped.SUITE_VERSION,
             catalogue=recipe,
             seed=str(suite_seed(name)),
-            after=SUITES[:place],
+            after=shipped.SUITES[:place],
             counts={str(bucket): count for bucket, count in _counts().items()},
             problems_sha256=hashlib.sha256(problem_file).hexdigest(),
             titles=release.name,
@@ -340,8 +329,8 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, content in made.items():
         (FOLDER / name).write_bytes(content)
-    for name in SUITES:
-        signature = sign_suite(decode_manifest(made[f"{name}.manifest.json"]), signer)
+    for name in shipped.SUITES:
+        signature = sign_suite(shipped.decode_manifest(made[f"{name}.manifest.json"]), signer)
         (FOLDER / f"{name}.signature.json").write_bytes(msgspec.json.encode(signature))
 
 
@@ -355,16 +344,19 @@ def shelf() -> TitleIndex:
 
 def test_the_suites_are_remade_byte_for_byte_from_their_recipe(shelf):
     made = make_suites(shelf.products, documents=SYNTHETIC_DOCUMENTS, seed=SYNTHETIC_SEED)
-    assert set(made) == {TITLES_FILE, *(f"{name}.{kind}" for name in SUITES for kind in ("jsonl", "manifest.json"))}
+    assert set(made) == {
+        shipped.TITLES_FILE,
+        *(f"{name}.{kind}" for name in shipped.SUITES for kind in ("jsonl", "manifest.json")),
+    }
     for name, content in made.items():
-        assert content == shipped_bytes(name), f"{name}: run python -m tests.problems.test_suites"
-    problems = [problem for name in SUITES for problem in load_shipped(name).problems]
-    assert len(shipped_answers()) == sum(len(problem.rewards) for problem in problems)
+        assert content == shipped.shipped_bytes(name), f"{name}: run python -m tests.problems.test_suites"
+    problems = [problem for name in shipped.SUITES for problem in shipped.load_shipped(name).problems]
+    assert len(shipped.shipped_answers()) == sum(len(problem.rewards) for problem in problems)
 
 
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("name", shipped.SUITES)
 def test_a_suite_holds_ten_of_each_bucket_and_every_one_is_usable(name, shelf):
-    suite = load_shipped(name)
+    suite = shipped.load_shipped(name)
     assert [problem.bucket for problem in suite.problems] == [bucket for bucket in BUCKETS for _ in range(10)]
     for titles in (suite.titles, LexicalTitles()):
         checks = check_problem_set(suite.problems, shelf.products, shelf.product, titles, seed=5)
@@ -375,32 +367,32 @@ def test_a_suite_holds_ten_of_each_bucket_and_every_one_is_usable(name, shelf):
 
 
 def test_a_file_that_was_edited_is_refused():
-    manifest = load_shipped("s1").manifest
-    problems, titles = shipped_bytes("s1.jsonl"), shipped_bytes(TITLES_FILE)
-    assert len(open_suite(manifest, problems, titles).problems) == 30
+    manifest = shipped.load_shipped("s1").manifest
+    problems, titles = shipped.shipped_bytes("s1.jsonl"), shipped.shipped_bytes(shipped.TITLES_FILE)
+    assert len(shipped.open_suite(manifest, problems, titles).problems) == 30
     for edited in ((problems.replace(b"PHP", b"PHp", 1), titles), (problems, titles + b" "), (titles, problems)):
         with pytest.raises(ArenaError, match="P4010"):
-            open_suite(manifest, *edited)
+            shipped.open_suite(manifest, *edited)
     renamed = replace(manifest, titles="another")
     with pytest.raises(ArenaError, match=r"P4010.*another"):
-        open_suite(renamed, problems, titles)
+        shipped.open_suite(renamed, problems, titles)
 
 
 def test_another_version_or_an_unknown_suite_is_refused():
-    newer = replace(load_shipped("s1").manifest, version=2)
+    newer = replace(shipped.load_shipped("s1").manifest, version=2)
     with pytest.raises(ArenaError, match=r"P4010.*version 2"):
-        decode_manifest(canonical_bytes(newer))
+        shipped.decode_manifest(canonical_bytes(newer))
     with pytest.raises(ArenaError, match="P4010"):
-        decode_manifest(b'{"name": "s1"}')
+        shipped.decode_manifest(b'{"name": "s1"}')
     with pytest.raises(ArenaError, match="P4010"):
-        load_shipped("s4")
+        shipped.load_shipped("s4")
     with pytest.raises(ArenaError, match="P4010"):
-        shipped_bytes("s4.jsonl")
+        shipped.shipped_bytes("s4.jsonl")
 
 
 def test_a_signature_holds_for_one_manifest_and_one_operator():
     operator, stranger = generate_signer(), generate_signer()
-    manifest = load_shipped("s2").manifest
+    manifest = shipped.load_shipped("s2").manifest
     signature = sign_suite(manifest, operator)
     check_suite(manifest, signature, verify, operator.hotkey)
     fields = [name for name in manifest.__struct_fields__ if isinstance(getattr(manifest, name), str)]

@@ -203,8 +203,10 @@ def test_driven_runs_are_lifted_with_their_calls_unchanged(export: Path, thought
         record = driven[trace.source.place]
         results = {message.call_id: message.content for message in trace.messages if message.role == "tool"}
         turns = [message for message in trace.messages if message.role == "assistant"]
-        made = tuple((call.name, call.arguments, results[call.id]) for turn in turns for call in turn.calls)
-        assert made == record.executed and trace.facts.recommended == record.facts.recommended
+        calls = [call for turn in turns for call in turn.calls]
+        made = [(call.name, json.loads(call.arguments), results[call.id]) for call in calls]
+        assert made == [(name, json.loads(given), result) for name, given, result in record.executed]
+        assert trace.facts.recommended == record.facts.recommended
         assert [message.content for message in trace.messages[:2]] == [distilled_prompt(), record.query]
         assert all(turn.reasoning and not turn.content for turn in turns)
     assert {row.trace.provenance for row in rows} == {"verbatim", "rewritten"}

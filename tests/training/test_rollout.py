@@ -20,16 +20,7 @@ from tests.training.stock import EPISODE, Stock
 from training.agents import distilled_source
 from training.model import Decode, Sampled
 from training.models.render import masked_runs
-from training.rollouts.rewards import (
-    Reward,
-    Step,
-    ToolUse,
-    group_advantages,
-    match_call,
-    match_step,
-    reward_of,
-    token_advantages,
-)
+from training.rollouts import rewards
 from training.rollouts.rollout import (
     EpisodeLine,
     InProcessSandbox,
@@ -151,11 +142,11 @@ def test_rows_of_episodes_are_what_was_sampled_where_it_fits_and_its_mask_holds(
 # -- rewards and credit, by hand-computed cases: the mean as baseline, nothing for tokens that were not sampled
 
 
-def use(name: str, **arguments: Any) -> ToolUse:
+def use(name: str, **arguments: Any) -> rewards.ToolUse:
     return name, json.dumps(arguments)
 
 
-def step(name: str, **arguments: Any) -> Step:
+def step(name: str, **arguments: Any) -> rewards.Step:
     return (use(name, **arguments),)
 
 
@@ -175,44 +166,48 @@ def step(name: str, **arguments: Any) -> Step:
         (("find_product", "[1]"), ("find_product", "[1]"), 1.0),
     ],
 )
-def test_a_call_is_half_its_name_and_half_its_arguments(ours: ToolUse, theirs: ToolUse, wanted: float) -> None:
-    assert match_call(ours, theirs) == pytest.approx(wanted)
+def test_a_call_is_half_its_name_and_half_its_arguments(
+    ours: rewards.ToolUse, theirs: rewards.ToolUse, wanted: float
+) -> None:
+    assert rewards.match_call(ours, theirs) == pytest.approx(wanted)
 
 
 def test_all_calls_of_a_turn_count_in_whatever_order() -> None:
     red, blue, view = use("find_product", q="red"), use("find_product", q="blue"), use("view", product_id="1")
-    assert match_step((red, blue), (blue, red)) == 1.0
-    assert match_step((red,), (red, blue)) == 0.5  # a call that is left out
-    assert match_step((red, view), (red,)) == 0.5  # and one too many
-    assert match_step((red, blue), (red, view)) == pytest.approx(0.5)
-    assert match_step((), ()) == match_step((red,), ()) == 0.0  # a turn without a call matches nothing
+    assert rewards.match_step((red, blue), (blue, red)) == 1.0
+    assert rewards.match_step((red,), (red, blue)) == 0.5  # a call that is left out
+    assert rewards.match_step((red, view), (red,)) == 0.5  # and one too many
+    assert rewards.match_step((red, blue), (red, view)) == pytest.approx(0.5)
+    assert rewards.match_step((), ()) == rewards.match_step((red,), ()) == 0.0  # a turn without a call matches nothing
 
 
-def earned(line: EpisodeLine, teacher: Mapping[str, Sequence[Step]]) -> Reward:
+def earned(line: EpisodeLine, teacher: Mapping[str, Sequence[rewards.Step]]) -> rewards.Reward:
     assert line.rollout is not None
-    return reward_of(line.rollout, line.result, teacher, 0.5)
+    return rewards.reward_of(line.rollout, line.result, teacher, 0.5)
 
 
-def credited(lines: list[EpisodeLine], teacher: Mapping[str, Sequence[Step]], turn_weight: float) -> list[list[float]]:
+def credited(
+    lines: list[EpisodeLine], teacher: Mapping[str, Sequence[rewards.Step]], turn_weight: float
+) -> list[list[float]]:
     rollouts = [line.rollout for line in lines if line.rollout is not None]
-    return token_advantages(rollouts, [earned(line, teacher) for line in lines], turn_weight=turn_weight)
+    return rewards.token_advantages(rollouts, [earned(line, teacher) for line in lines], turn_weight=turn_weight)
 
 
 VALUES = st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=8)
 
 
-def reward(value: float | None) -> Reward:
-    return Reward(value=value, outcome=value, tool_match=None)
+def reward(value: float | None) -> rewards.Reward:
+    return rewards.Reward(value=value, outcome=value, tool_match=None)
 
 
 @given(VALUES)
 def test_advantages_sum_to_zero_and_an_unscorable_rollout_is_outside(values: list[float | None]) -> None:
-    found = group_advantages([reward(value) for value in values])
+    found = rewards.group_advantages([reward(value) for value in values])
     assert sum(found) == pytest.approx(0, abs=1e-9)
     assert all(one == 0 for one, value in zip(found, values, strict=True) if value is None)
     scored = [value for value in values if value is not None]
     kept = [one for one, value in zip(found, values, strict=True) if value is not None]
-    assert kept == list(group_advantages([reward(value) for value in scored]))
+    assert kept == list(rewards.group_advantages([reward(value) for value in scored]))
 
 
 @pytest.mark.parametrize("turn_weight", [0.0, 0.5, 1.0])

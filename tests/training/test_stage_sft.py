@@ -25,7 +25,7 @@ from training.stages.pipeline import TokenRows, blend, by_step, rows_of_traces
 from training.stages.sft import sft_config
 
 ROOT = Path(__file__).parents[2]
-KEPT = Path(__file__).with_suffix(".json")
+KEPT = Path(__file__).with_name("engine_settings.json")
 # where a run is logged and published, and what the machine decides
 FREE = ("output_dir", "run_name", "project", "report_to", "disable_tqdm", "local_rank", "debug", "skip_memory_metrics")
 FREE += ("bf16", "use_cpu", "dataloader_pin_memory", "deepspeed_plugin", "distributed_state")
@@ -108,7 +108,8 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_it_reaches_the_weights
 
 
 def test_no_setting_of_the_engine_comes_or_changes_unseen() -> None:
-    """A default that a newer engine adds or changes shows here by name; `engine_settings.py` writes the list anew."""
+    """A default that a newer engine adds or changes shows here by name; `python -m tests.training.test_stage_sft`
+    writes the list anew."""
     assert settings_in_force() == json.loads(KEPT.read_text("utf-8"))
 
 

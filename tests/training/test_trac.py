@@ -25,28 +25,16 @@ from tests.training.firehose import Firehose, read_traces, real_episodes, write_
 from tests.training.labelled import Maker
 from training.corpus.exports import open_export
 from training.corpus.model import Trace
+from training.trac import oracle as oracles
 from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker
-from training.trac.oracle import (
-    FATES,
-    Oracle,
-    OracleReport,
-    OracleRules,
-    Roles,
-    TrialVerdict,
-    calibrated_margin,
-    check_annotation,
-    check_tasklet,
-    estimate,
-    read_trace,
-)
 from training.trac.scripted import ANNOTATOR, ScriptedModels
 
-ROLES = Roles(annotator=ANNOTATOR, teacher="scripted-expert", student="scripted-hasty")
+ROLES = oracles.Roles(annotator=ANNOTATOR, teacher="scripted-expert", student="scripted-hasty")
 PRICES = {name: TokenPrice(prompt_micro_usd=1_000_000, completion_micro_usd=1_000_000) for name in (ANNOTATOR,)}
-RULES = OracleRules()
+RULES = oracles.OracleRules()
 ONCE = msgspec.structs.replace(DEMO, inference=msgspec.structs.replace(DEMO.inference, attempts=1))
 
-Judged = tuple[list[TrialVerdict], OracleReport]
+Judged = tuple[list[oracles.TrialVerdict], oracles.OracleReport]
 Fault = Callable[[int, dict[str, object]], ArenaError | None]  # what a call meets, by its number and request
 
 
@@ -87,7 +75,7 @@ def traces(market: Path) -> list[Trace]:
 def run(traces: list[Trace], catalogue: Catalogue, folder: Path, upstream: ScriptedModels) -> Judged:
     asker = Asker(upstream, folder, PRICES, sleep=lambda _: None)
     titles = LexicalTitles()
-    oracle = Oracle(rules=RULES, roles=ROLES, policy=ONCE, catalogue=catalogue, titles=titles, asker=asker)
+    oracle = oracles.Oracle(rules=RULES, roles=ROLES, policy=ONCE, catalogue=catalogue, titles=titles, asker=asker)
     found = [oracle.judge(trace) for trace in traces]
     return found, oracle.report(found)
 
@@ -101,9 +89,9 @@ def whole(traces: list[Trace], catalogue: Catalogue, tmp_path_factory: pytest.Te
 def test_every_trace_has_one_fate_and_an_accepted_one_has_all_it_needs(traces: list[Trace], whole: Judged) -> None:
     found, counted = whole
     assert [one.trace_id for one in found] == [trace.trace_id for trace in traces]
-    assert tuple(fate for fate, _ in counted.fates) == FATES
+    assert tuple(fate for fate, _ in counted.fates) == oracles.FATES
     assert sum(count for _, count in counted.fates) == counted.traces == len(traces)
-    stages = estimate(traces, RULES, ROLES, PRICES, DEMO)
+    stages = oracles.estimate(traces, RULES, ROLES, PRICES, DEMO)
     assert sum(one.micro_usd for one in counted.usage) <= sum(one.most_micro_usd or 0 for one in stages)
     assert [one.most_micro_usd is not None for one in stages] == [True, True, False, False]
     accepted = [one for one in found if one.fate == "accepted"]
@@ -191,7 +179,10 @@ def test_the_command_writes_fates_and_tasklets_and_a_dry_run_nothing(
     code, shown, _ = command(corpus, out, market, capsys, "--json")
     assert code == 0
     counted = json.loads(shown)
-    judged = [msgspec.json.decode(line, type=TrialVerdict) for line in (out / "judged.jsonl").read_bytes().splitlines()]
+    judged = [
+        msgspec.json.decode(line, type=oracles.TrialVerdict)
+        for line in (out / "judged.jsonl").read_bytes().splitlines()
+    ]
     tasklets = (out / "tasklets.jsonl").read_bytes().splitlines()
     assert counted["traces"] == len(judged) > 0
     assert len(tasklets) == dict(counted["fates"])["accepted"] == sum(one.fate == "accepted" for one in judged)
@@ -221,7 +212,7 @@ class Answering:
 
 @pytest.fixture(scope="module")
 def shown() -> RenderedTrace:
-    return read_trace(Maker(5).good("plain").trace)
+    return oracles.read_trace(Maker(5).good("plain").trace)
 
 
 def asker(tmp_path: Path, upstream: Answering, **fields: object) -> Asker:
@@ -248,7 +239,7 @@ def test_an_annotation_without_its_evidence_is_refused(
     shown: RenderedTrace, changes: dict[str, object], said: str
 ) -> None:
     with pytest.raises(RefusedReplyError, match=said):
-        check_annotation(annotation(shown, **changes), shown, "search")
+        oracles.check_annotation(annotation(shown, **changes), shown, "search")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +253,7 @@ def test_an_annotation_without_its_evidence_is_refused(
 )
 def test_a_tasklet_that_its_solver_could_not_follow_is_refused(reply: dict[str, object], said: str) -> None:
     with pytest.raises(RefusedReplyError, match=said):
-        check_tasklet(json.dumps(reply), ("12345",))
+        oracles.check_tasklet(json.dumps(reply), ("12345",))
 
 
 @pytest.mark.parametrize(("trials", "chance_e4"), [(1, 500), (4, 500), (16, 1_000)])
@@ -271,7 +262,7 @@ def test_equal_models_reach_the_margin_no_more_often_than_allowed(trials: int, c
         weight = [comb(trials, k) * skill**k * (1 - skill) ** (trials - k) for k in range(trials + 1)]
         return sum(weight[a] * weight[b] for a in range(trials + 1) for b in range(trials + 1) if a - b >= margin)
 
-    margin = calibrated_margin(trials, chance_e4)
+    margin = oracles.calibrated_margin(trials, chance_e4)
     for hundredth in range(1, 100):
         assert chance(margin, hundredth / 100) <= chance_e4 / 10_000 + 1e-12
     if margin > 1:

@@ -24,21 +24,8 @@ from arena.race import machine
 from arena.race.draw import draw_problems, race_seed
 from arena.race.scores import LoggedRecord, control_subject
 from arena.race.settle import settle
+from arena.records import model
 from arena.records.body import encode_body
-from arena.records.model import (
-    Candidate,
-    Context,
-    EvaluationRecord,
-    Payload,
-    ReleasedProblem,
-    ReleaseRecord,
-    SettlementRecord,
-    StoredBody,
-    StoredCheckpoint,
-    Subject,
-    Top,
-    VerdictRecord,
-)
 from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from foundation.canonical import text_hash
@@ -85,8 +72,8 @@ def agent_id(number: int) -> str:
     return f"{number + 16:02x}" * 32
 
 
-def subject(number: int, words: Words) -> Subject:
-    return Subject(
+def subject(number: int, words: Words) -> model.Subject:
+    return model.Subject(
         agent_version_id=agent_id(number),
         miner_hotkey=f"5Miner{'ABCD'[number]}{'x' * 41}",
         agent_sha256=text_hash(words.source + str(number)),
@@ -127,7 +114,7 @@ def outcome_of(problem_id: str, *, is_success: bool) -> OutcomeScore:
     return replace(plain, bucket=bucket, slots=(slot,), rule_e4=share_e4, reward_e4=share_e4 * is_success)
 
 
-def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> Explained:
+def explain(record: model.EvaluationRecord, _: str, words: Words = PLAIN) -> Explained:
     """What the problem asked, in place of a batch's answers. What was solved recommended another product that counts
     as well."""
     is_met = isinstance(record.outcome, OutcomeScore) and record.outcome.is_success
@@ -163,17 +150,19 @@ class Site:
         self.author, self.words, self.size = author, words, 0
         self._most = len(NAMES)
 
-    def field(self) -> tuple[Candidate, ...]:
-        return tuple(Candidate(subject=subject(n, self.words), qualifying_score_e4=5_000) for n in range(self._most))
+    def field(self) -> tuple[model.Candidate, ...]:
+        return tuple(
+            model.Candidate(subject=subject(n, self.words), qualifying_score_e4=5_000) for n in range(self._most)
+        )
 
     def run(
         self, race_number: int, agents: Sequence[int], problem_ids: Sequence[str]
-    ) -> tuple[list[LoggedRecord[EvaluationRecord]], list[LoggedRecord[VerdictRecord]]]:
+    ) -> tuple[list[LoggedRecord[model.EvaluationRecord]], list[LoggedRecord[model.VerdictRecord]]]:
         """Episodes of a race, written; and as a settlement counts them."""
         race_id, rng = RACES[race_number], random.Random(race_number)
         self.author.turn_clock(self.closes_ms(race_number) + HOUR_MS)
-        payloads: list[Payload] = []
-        bodies: list[StoredBody] = []
+        payloads: list[model.Payload] = []
+        bodies: list[model.StoredBody] = []
         evaluations, verdicts = [], []
         conditions = replace(CONDITIONS, policy_sha256=RULES.policy_sha256, sandbox=LEVEL)
         for number, (problem, problem_id) in ((n, each) for n in agents for each in enumerate(problem_ids)):
@@ -181,7 +170,7 @@ class Site:
             is_agentic = rng.random() < 0.9 - 0.1 * number
             made = body_of(number, problem_id, self.words, is_agentic=is_agentic)
             stored, is_success = encode_body(made), rng.random() < skill
-            at = Context(
+            at = model.Context(
                 stage="race", race_id=race_id, problem_id=problem_id, batch_sha256=batch_of(race_id).batch_sha256
             )
             about = {"subject": subject(number, self.words), "context": at}
@@ -198,7 +187,7 @@ class Site:
             seq = self.size + len(payloads) + 2
             payloads += [replace(attempt, body_sha256=stored.body_sha256, **about), evaluation]
             bodies.append(stored)
-            evaluations.append(self._counted(LoggedRecord[EvaluationRecord], seq, evaluation))
+            evaluations.append(self._counted(LoggedRecord[model.EvaluationRecord], seq, evaluation))
             if is_success:
                 quality_e4 = (9_000, 8_000, 6_000)[(number + problem) % 3] if is_agentic else 3_000
                 quote = Citation(span=2, quote=self.words.said[:60], gate="data_cited")
@@ -213,18 +202,23 @@ class Site:
                     coefficient_e4=coefficient_e4(quality_e4),
                     opinions=(opinion,),
                 )
-                payloads.append(said := VerdictRecord(verdict=given, **about))
-                verdicts.append(self._counted(LoggedRecord[VerdictRecord], seq + 1, said))
+                payloads.append(said := model.VerdictRecord(verdict=given, **about))
+                verdicts.append(self._counted(LoggedRecord[model.VerdictRecord], seq + 1, said))
         self.size = self.author.append(payloads, bodies)
         return evaluations, verdicts
 
-    def _counted(self, kind: type, seq: int, record: Payload):
+    def _counted(self, kind: type, seq: int, record: model.Payload):
         name = self.author.signer.hotkey
         return kind(validator=name, seq=seq, content_sha256=text_hash(f"{name} {seq}"), record=record)
 
     def settle(
-        self, race_number: int, incumbent: Top | None, history: Sequence[SettlementRecord], *, is_drawn: bool = True
-    ) -> SettlementRecord:
+        self,
+        race_number: int,
+        incumbent: model.Top | None,
+        history: Sequence[model.SettlementRecord],
+        *,
+        is_drawn: bool = True,
+    ) -> model.SettlementRecord:
         race_id, field, validators = RACES[race_number], self.field(), (self.author.signer.hotkey,)
         evaluations, verdicts = self.run(race_number, range(self._most), drawn_of(race_id)) if is_drawn else ([], [])
         of_problem = {one.record.context.problem_id: one for one in evaluations}
@@ -232,7 +226,7 @@ class Site:
             failed = outcome_of(name, is_success=False)
             about = {"subject": control_subject(RULES.race), "attempt_id": f"control-{name}:1", "outcome": failed}
             seen = replace(one.record, **about)
-            evaluations.append(self._counted(LoggedRecord[EvaluationRecord], one.seq + 100_000, seen))
+            evaluations.append(self._counted(LoggedRecord[model.EvaluationRecord], one.seq + 100_000, seen))
         made = inputs_of(
             race_id,
             RULES,
@@ -262,7 +256,7 @@ class Site:
         race_id, batch = RACES[race_number], batch_of(RACES[race_number])
         opens_ms = NOW_MS + DAY_MS if race_id == EMBARGOED else self.closes_ms(race_number) + DAY_MS
         problems = tuple(
-            ReleasedProblem(
+            model.ReleasedProblem(
                 problem_id=one.problem_id,
                 pool="eval" if one.problem_id == drawn_of(race_id)[-1] else "train",
                 cluster_id=text_hash(f"c{n // 2}")[:16],
@@ -270,7 +264,7 @@ class Site:
             for n, one in enumerate(batch.problems)
         )
         about = {"race_id": race_id, "batch_sha256": batch.batch_sha256, "salt": "99" * 32, "opens_ms": opens_ms}
-        self.size = self.author.append([ReleaseRecord(problems=problems, **about)])
+        self.size = self.author.append([model.ReleaseRecord(problems=problems, **about)])
 
     def fill(self, agents: int = 0) -> None:
         """Write everything; with `agents`, of the first so many agents of each race alone."""
@@ -287,7 +281,9 @@ class Site:
         events[RUNNING] = self.events(4, top, None)
         asyncio.run(self._store(events))
 
-    def events(self, race_number: int, top: Top | None, settlement: SettlementRecord | None) -> list[machine.Event]:
+    def events(
+        self, race_number: int, top: model.Top | None, settlement: model.SettlementRecord | None
+    ) -> list[machine.Event]:
         """The stream of a race until now."""
         race_id, closes_ms = RACES[race_number], self.closes_ms(race_number)
         found: list[machine.Event] = [
@@ -323,7 +319,7 @@ class Site:
             await store.put_submission(stored, self.words.source)
         leaves = [leaf async for leaf in store.leaves(signer.hotkey)]
         note = signed_note(signer, leaves)
-        signed = StoredCheckpoint(validator=signer.hotkey, size=len(leaves), note=note, signed_ms=NOW_MS)
+        signed = model.StoredCheckpoint(validator=signer.hotkey, size=len(leaves), note=note, signed_ms=NOW_MS)
         await store.put_checkpoint(signed)
         await store.close()
 
