@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -81,7 +81,7 @@ SFT = "[optim]\nlr = 3e-3\nsteps_max = 40\nbatch_rows = 1\naccumulation = 3\nsav
 GRPO = "[optim]\nsteps_max = 4\n[data]\nrollouts = ['smoke/rejection']\n[grpo]\ncompletion_tokens_max = 8192\n"
 SHOPPER = """
 from arena_sdk import llm, tools
-PROMPT = "You shop. Search with few words, look at what you find, recommend one product, then terminate."
+PROMPT = 'You shop. Reply with one call, such as {"name": "find_product", "arguments": {"q": "red lamp"}}'
 def agent_main(problem):
     messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": problem["query"]}]
     for _ in range(4):
@@ -97,17 +97,18 @@ def agent_main(problem):
 class Server:
     """The image's server on a processor while a block runs: a process group that can be killed and started again."""
 
-    def __init__(self, folder: Path, *names: str, more: Iterable[str] = ()) -> None:
+    def __init__(self, folder: Path, *names: str, more: str = "") -> None:
         port, image = free_port(), (ROOT / "docker" / "vllm.Dockerfile").read_text().partition("ENTRYPOINT ")[2]
         self.url, self.name, self._log = f"http://127.0.0.1:{port}/v1", names[0], Path("vllm.log").absolute()
-        own = [str(folder.absolute()), "--served-model-name", *names, "--host", "127.0.0.1", "--port", str(port), *more]
+        own = [str(folder.absolute()), "--served-model-name", *names, "--host", "127.0.0.1", "--port", str(port)]
         # a prompt above one chunk with a seed ends this build's engine: "CPU Generator does not use offset"
-        own += ["--dtype", "float32", "--enforce-eager", "--max-num-batched-tokens", "32768"]
+        own += ["--dtype", "float32", "--enforce-eager", "--max-num-batched-tokens", "32768", *more.split()]
         self._command = [*json.loads(image.replace("\\\n", "")), *own]
 
     def __enter__(self) -> Server:
         """Start it and wait until it lists its models."""
         told = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+        told |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # bound, two of them would share a core
         told |= os.environ | {"PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}", "DO_NOT_TRACK": "1"}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=told, start_new_session=True)
@@ -146,7 +147,6 @@ def run_agent(agent: Path, *words: str) -> list[Evaluation]:
 
 
 def train(stage: str, more: str) -> Path:
-    """Run a stage by its command, by its shipped recipe but for `more`; the run's folder."""
     extended = f'extends = "{RECIPES}/{stage}.toml"\nname = "by-heart"\nteacher = ""\nparallel = 4\n{more}\n'
     Path(f"{stage}.toml").write_text(extended)
     words = ("--recipe", f"{stage}.toml", "--out", f"smoke/{stage}", "--held-out", "smoke/eval.jsonl")
@@ -321,7 +321,7 @@ def test_a_small_real_model_shops_and_judges_without_a_fault_of_ours(server: Ser
     (tmp_path / "agent.py").write_text(SHOPPER)
     flags = ("--policy", "small.json", "--state-dir", "small", "--workers", "4", "--count", str(SMALL_PROBLEMS))
     flags += ("--catalogue", "smoke/index", "--problems", "asked.jsonl")
-    with Server(Path(SMOLLM2), "smollm2", more=("--max-model-len", "8192")) as small:
+    with Server(Path(SMOLLM2), "smollm2", more="--max-model-len 8192 --tool-strict-level parameter") as small:
         rows = run_agent(tmp_path / "agent.py", "--model-url", small.url, *flags)
         judge = OpenAIJudge(model="smollm2", base_url=small.url, patience=RetryPolicy(timeout_ms=600_000))
         told = judge_body(episode(COMPARED), replace(RUBRIC, models=("smollm2",)), [judge])
