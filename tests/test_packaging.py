@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
@@ -128,9 +127,6 @@ def test_the_installed_wheel_its_scripts_and_its_typed_sdk_start_from_another_fo
         )
 
 
-# -- a release: what tests/prove/test_readme_paths.py builds whole
-
-
 def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
     assert spec is not None and spec.loader is not None
@@ -166,20 +162,6 @@ def test_a_release_is_what_its_signer_signed_and_nothing_else(tmp_path: Path) ->
     signers.write_text("maintainer " + (tmp_path / "other.pub").read_text())
     with pytest.raises(release.ReleaseError, match="find-principals"):
         release.signed_by(folder, signers)
-
-
-def test_an_sdist_has_the_same_bytes_whatever_the_disk_says(tmp_path: Path) -> None:
-    sums = set()
-    for mode, time_s, order in ((0o600, 1, ("a", "b")), (0o644, 2, ("b", "a"))):
-        with tarfile.open(sdist := tmp_path / "x.tar.gz", "w:gz") as packed:
-            for name in order:
-                (tmp_path / name).write_text(name)
-                (tmp_path / name).chmod(mode)
-                os.utime(tmp_path / name, (time_s, time_s))
-                packed.add(tmp_path / name, f"x/{name}")
-        script("release").strip_times(sdist, 1_000)
-        sums.add(sdist.read_bytes())
-    assert len(sums) == 1
 
 
 # -- the way in: early checks with a fix in words

@@ -17,17 +17,8 @@ from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.policies import policy_by_name
 from arena.policy import Policy
 from arena.race.schedule import opening_ms
+from arena.records import model as records
 from arena.records.body import decode_content, encode_body
-from arena.records.model import (
-    HostFacts,
-    Payload,
-    RaceInputs,
-    SettlementRecord,
-    StoredBody,
-    StoredCheckpoint,
-    Subject,
-    VerdictRecord,
-)
 from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
 from foundation.canonical import canonical_bytes, text_hash
@@ -62,7 +53,7 @@ class ExportLog(MemoryLog):
         self.sequencer = Sequencer(self, self.signer, Clock(), HOST)
         self.streams: dict[str, list[str]] = {}  # events of races, where a test says how they ended
 
-    def add(self, payloads: Sequence[Payload], bodies: Sequence[StoredBody] = ()) -> None:
+    def add(self, payloads: Sequence[records.Payload], bodies: Sequence[records.StoredBody] = ()) -> None:
         asyncio.run(self.sequencer.append(payloads, bodies))
 
     def add_episode(self, problem: int, race_id: str = "r1", **options) -> None:
@@ -76,7 +67,9 @@ class ExportLog(MemoryLog):
     def checkpoint(self) -> None:
         """Sign the log as it stands."""
         note = signed_note(self.signer, self.log)
-        self.signed.append(StoredCheckpoint(validator=self.validator, size=len(self.log), note=note, signed_ms=1))
+        self.signed.append(
+            records.StoredCheckpoint(validator=self.validator, size=len(self.log), note=note, signed_ms=1)
+        )
 
     async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None):
         for record in list(self.log):
@@ -90,7 +83,7 @@ class ExportLog(MemoryLog):
         found = []
         for record in self.log:
             payload = decode_content(record.content).payload if _kind(record.content) == "verdict" else None
-            if isinstance(payload, VerdictRecord) and payload.verdict.body_sha256 in set(names):
+            if isinstance(payload, records.VerdictRecord) and payload.verdict.body_sha256 in set(names):
                 found.append(record)
         return found
 
@@ -145,7 +138,7 @@ def leaky_episode(log: ExportLog) -> None:
     verdict = replace(judged.verdict, body_sha256=name)
     log.add(
         [replace(attempted, body_sha256=name), replace(evaluated, body_sha256=name), replace(judged, verdict=verdict)],
-        [StoredBody(body_sha256=name, content=content)],
+        [records.StoredBody(body_sha256=name, content=content)],
     )
 
 
@@ -177,8 +170,8 @@ SOURCES = {
 }
 
 
-def agent(short: str) -> Subject:
-    return Subject(
+def agent(short: str) -> records.Subject:
+    return records.Subject(
         agent_version_id=short * 32,
         miner_hotkey=f"5{short}",
         agent_sha256=text_hash(SOURCES[short]),
@@ -196,7 +189,7 @@ def raced(
     is_success: bool = True,
     is_agentic: bool = True,
     policy: Policy = POLICY,
-) -> tuple[list[Payload], object]:
+) -> tuple[list[records.Payload], object]:
     """What an episode of an agent with a model appends: 1,000 tokens in, 100 out, priced as the host
     does, by the name that was asked for."""
     cost = completion_cost(policy.limits, asked or model, 1_000, 100)
@@ -222,9 +215,9 @@ def raced(
     return [replace(attempt, body_sha256=stored.body_sha256), evaluation, verdict], stored
 
 
-def promotion(race_id: str, short: str, closes_ms: int, policy: Policy = POLICY) -> SettlementRecord:
+def promotion(race_id: str, short: str, closes_ms: int, policy: Policy = POLICY) -> records.SettlementRecord:
     """A settlement that makes an agent the top one, and states what it was made of."""
-    inputs = RaceInputs(
+    inputs = records.RaceInputs(
         policy=canonical_bytes(policy).decode(),
         problem_ids=("p0001",),
         closes_ms=closes_ms,
@@ -263,7 +256,7 @@ class AgentsLog(ExportLog):
 
     def run(self, problem: int, race_id: str, short: str, model: str, *, episode_ms: int = 2_000, **options) -> None:
         payloads, stored = raced(problem, race_id, short, model, **options)
-        host = HostFacts(machine="test", cores=2, episode_ms=episode_ms, agent_time_ms=300, model_ms=1_200)
+        host = records.HostFacts(machine="test", cores=2, episode_ms=episode_ms, agent_time_ms=300, model_ms=1_200)
         self._append(payloads, [stored], host)
 
     def win(self, race_id: str, short: str, closes_ms: int, *, is_released: bool = True) -> None:

@@ -23,24 +23,8 @@ from arena.store.location import StoreLocation, write_location
 from foundation.codes import lookup
 from foundation.errors import Failure
 from neurons.cli.app import app
+from neurons.health import status as health
 from neurons.health.metrics import Metrics
-from neurons.health.status import (
-    DAY_MS,
-    SILENT_MS,
-    ChainFacts,
-    Deadline,
-    Ending,
-    Heartbeat,
-    NodeFile,
-    RaceFacts,
-    RestingSlot,
-    Status,
-    StoreFacts,
-    Wait,
-    assess,
-    page,
-    write_node_file,
-)
 from neurons.node.reporting import next_deadline, serve_probes
 from neurons.race.sentences import top_sentence, weights_sentence
 from neurons.settings import observe
@@ -52,11 +36,11 @@ NOW_MS = 1_800_000_000_000  # Fri 15 Jan 2027 08:00 UTC
 HOUR_MS = 3_600_000
 ROOMY = 100 << 30
 OK = WeightsResult(race_id="race-000001", block=5_000, uids=(0,), weights_u16=(65_535,), status="ok")
-BEAT = Heartbeat(
+BEAT = health.Heartbeat(
     hotkey="5Hot",
     netuid=15,
     process_id=42,
-    started_ms=NOW_MS - 3 * DAY_MS,
+    started_ms=NOW_MS - 3 * health.DAY_MS,
     beat_ms=NOW_MS - 12_000,
     policy="paper",
     policy_sha256="aa" * 32,
@@ -65,7 +49,7 @@ BEAT = Heartbeat(
     code_commit="c",
     records=900,
     owed_verdicts=2,
-    chain=ChainFacts(
+    chain=health.ChainFacts(
         seen_ms=NOW_MS - 12_000,
         block=5_100,
         finalized_block=5_097,
@@ -74,17 +58,17 @@ BEAT = Heartbeat(
         has_permit=True,
         placed_block=5_090,
     ),
-    bank_until_ms=NOW_MS + 40 * DAY_MS,
+    bank_until_ms=NOW_MS + 40 * health.DAY_MS,
 )
-STORE = StoreFacts(
+STORE = health.StoreFacts(
     hotkey="5Hot",
     records=900,
     checkpoint=StoredCheckpoint(validator="5Hot", size=890, note="", signed_ms=NOW_MS - 240_000),
     anchor=StoredCheckpoint(validator="5Hot", size=700, note="", signed_ms=NOW_MS - HOUR_MS, anchor_block=4_900),
-    race=RaceFacts(
+    race=health.RaceFacts(
         race_id="race-000002",
         stage="running",
-        deadline=Deadline(what="results end", at_ms=NOW_MS + HOUR_MS),
+        deadline=health.Deadline(what="results end", at_ms=NOW_MS + HOUR_MS),
         open_items=3,
     ),
     weights=(OK,),
@@ -92,13 +76,15 @@ STORE = StoreFacts(
 )
 
 
-def status(beat: Heartbeat = BEAT, store: StoreFacts | None = STORE, *, free: int = ROOMY, **node: object) -> Status:
-    return assess(NOW_MS, NodeFile(beat=beat, **node), store, free)  # type: ignore[arg-type]
+def status(
+    beat: health.Heartbeat = BEAT, store: health.StoreFacts | None = STORE, *, free: int = ROOMY, **node: object
+) -> health.Status:
+    return health.assess(NOW_MS, health.NodeFile(beat=beat, **node), store, free)  # type: ignore[arg-type]
 
 
 def test_a_node_that_is_well_needs_nobody_and_the_page_has_every_line() -> None:
     found = status()
-    shown = page(found)
+    shown = health.page(found)
     assert (found.needs_person, found.is_running, found.points) == (False, True, ())
     assert shown.startswith("all is well · validator 5Hot on netuid 15")
     assert [line.split()[0] for line in shown.splitlines()[1:]] == [
@@ -109,36 +95,36 @@ def test_a_node_that_is_well_needs_nobody_and_the_page_has_every_line() -> None:
         assert part in shown
 
 
-def chain(**changes: object) -> Heartbeat:
+def chain(**changes: object) -> health.Heartbeat:
     return replace(BEAT, chain=replace(BEAT.chain, **changes))
 
 
-def waiting(age_ms: int) -> Wait:
-    return Wait(loop="race", code="U3030", detail="away", since_ms=NOW_MS - age_ms, failures=3)
+def waiting(age_ms: int) -> health.Wait:
+    return health.Wait(loop="race", code="U3030", detail="away", since_ms=NOW_MS - age_ms, failures=3)
 
 
-def resting(age_ms: int) -> RestingSlot:
-    return RestingSlot(slot=3, since_ms=NOW_MS - age_ms, tries=2, failure=Failure(code="V2005"))
+def resting(age_ms: int) -> health.RestingSlot:
+    return health.RestingSlot(slot=3, since_ms=NOW_MS - age_ms, tries=2, failure=Failure(code="V2005"))
 
 
-def refused(state: str, times: int = 1) -> StoreFacts:
+def refused(state: str, times: int = 1) -> health.StoreFacts:
     """Tries of which the latest failed, one every ten blocks after one that was taken."""
     rows = (replace(OK, status=state, detail="why", block=OK.block + 10 * n) for n in range(times, 0, -1))  # type: ignore[arg-type]
     return replace(STORE, weights=(*rows, OK))
 
 
-def late(what: str, age_ms: int) -> StoreFacts:
+def late(what: str, age_ms: int) -> health.StoreFacts:
     return replace(STORE, **{what: replace(getattr(STORE, what), signed_ms=NOW_MS - age_ms)})
 
 
-OVERDUE = replace(STORE, race=replace(STORE.race, deadline=Deadline(what="x", at_ms=NOW_MS - 2 * HOUR_MS)))
+OVERDUE = replace(STORE, race=replace(STORE.race, deadline=health.Deadline(what="x", at_ms=NOW_MS - 2 * HOUR_MS)))
 URGENT = [
     (status(replace(BEAT, beat_ms=NOW_MS - HOUR_MS)), ["V2116"]),
-    (status(ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2080", detail="cut"))), ["V2080", "V2116"]),
+    (status(ending=health.Ending(at_ms=NOW_MS, failure=Failure(code="V2080", detail="cut"))), ["V2080", "V2116"]),
     (status(free=1 << 30), ["V2115"]),
     (status(chain(is_stale=True)), ["U3034"]),
     (status(chain(has_permit=False)), ["U3035"]),
-    (status(replace(BEAT, bank_until_ms=NOW_MS + 29 * DAY_MS)), ["P4014"]),
+    (status(replace(BEAT, bank_until_ms=NOW_MS + 29 * health.DAY_MS)), ["P4014"]),
     (status(store=late("checkpoint", HOUR_MS)), ["V2117"]),
     (status(store=late("anchor", 5 * HOUR_MS)), ["V2117"]),
     (status(store=refused("not_registered")), ["U3035"]),
@@ -152,8 +138,8 @@ URGENT = [
 
 
 @pytest.mark.parametrize(("found", "codes"), URGENT)
-def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status, codes: list[str]) -> None:
-    shown = page(found)
+def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: health.Status, codes: list[str]) -> None:
+    shown = health.page(found)
     assert found.needs_person and shown.startswith("NEEDS A PERSON")
     assert [point.code for point in found.points if point.is_urgent] == codes
     assert all(f"{code}  " in shown and lookup(code).remedy in shown for code in codes)
@@ -164,15 +150,20 @@ def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status
     [
         (status(chain(skew_ms=92_000)), ("V2060  this host's clock is 1 min 32 s ahead of", "fix: set the clock")),
         (status(chain(skew_ms=-92_000)), ("V2060  this host's clock is 1 min 32 s behind", "fix: set the clock")),
-        (status(ending=Ending(at_ms=NOW_MS), log="/var/log/a"), ("V2116", "its log (/var/log/a), then start it")),
         (
-            assess(NOW_MS, NodeFile(), None, ROOMY, Failure(code="V2027")),
+            status(ending=health.Ending(at_ms=NOW_MS), log="/var/log/a"),
+            ("V2116", "its log (/var/log/a), then start it"),
+        ),
+        (
+            health.assess(NOW_MS, health.NodeFile(), None, ROOMY, Failure(code="V2027")),
             ("V2116", "V2027", "by --state-dir or --config"),
         ),
     ],
 )
-def test_a_wrong_clock_a_silent_nodes_log_and_another_folder_are_named(found: Status, parts: tuple[str, ...]) -> None:
-    assert found.needs_person and all(part in page(found) for part in parts)
+def test_a_wrong_clock_a_silent_nodes_log_and_another_folder_are_named(
+    found: health.Status, parts: tuple[str, ...]
+) -> None:
+    assert found.needs_person and all(part in health.page(found) for part in parts)
 
 
 def test_what_mends_itself_is_shown_and_wakes_nobody() -> None:
@@ -180,7 +171,7 @@ def test_what_mends_itself_is_shown_and_wakes_nobody() -> None:
     waits += (status(replace(BEAT, missed=Failure(code="V2101", detail="race-000001"))),)
     starting = status(replace(BEAT, started_ms=NOW_MS - 70_000, waits=(waiting(60_000),)))  # a chain that was away
     for found in (*waits, starting, status(store=refused("rate_limited", 20))):  # races of seconds outpace the limit
-        assert not found.needs_person and "mends itself" in page(found)
+        assert not found.needs_person and "mends itself" in health.page(found)
 
 
 # -- deadlines
@@ -218,7 +209,7 @@ def test_the_next_deadline_follows_the_stage_and_the_policy() -> None:
 def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1(server: EmbeddedServer, tmp_path: Path) -> None:
     hotkey = generate_signer().hotkey
     write_location(tmp_path, StoreLocation(kind="external", validator=hotkey, dsn=server.dsn_for(hotkey)))
-    write_node_file(tmp_path, NodeFile(beat=replace(BEAT, hotkey=hotkey)))
+    health.write_node_file(tmp_path, health.NodeFile(beat=replace(BEAT, hotkey=hotkey)))
     result = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(tmp_path), "--json"])
     shown = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(tmp_path)])
     report = json.loads(result.stdout)
@@ -243,14 +234,16 @@ def test_the_probes_tell_a_well_node_from_one_that_waits_is_silent_or_ended(tmp_
         return alive.status_code, ready.status_code, [point["code"] for point in ready.json()["points"]]
 
     assert asked() == (503, 503, ["V2116"])  # never ran
-    write_node_file(tmp_path, NodeFile(beat=BEAT))
+    health.write_node_file(tmp_path, health.NodeFile(beat=BEAT))
     assert asked() == (200, 200, [])
-    write_node_file(tmp_path, NodeFile(beat=chain(has_permit=False)))
+    health.write_node_file(tmp_path, health.NodeFile(beat=chain(has_permit=False)))
     assert asked() == (200, 503, ["U3035"])
-    write_node_file(tmp_path, NodeFile(beat=BEAT, ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2021"))))
+    health.write_node_file(
+        tmp_path, health.NodeFile(beat=BEAT, ending=health.Ending(at_ms=NOW_MS, failure=Failure(code="V2021")))
+    )
     assert asked()[:2] == (503, 503)
-    write_node_file(tmp_path, NodeFile(beat=BEAT))
-    now_ms[0] += SILENT_MS + 1
+    health.write_node_file(tmp_path, health.NodeFile(beat=BEAT))
+    now_ms[0] += health.SILENT_MS + 1
     assert asked() == (503, 503, ["V2116"])
     assert httpx2.get(f"http://127.0.0.1:{port}/nothing").status_code == 404
 

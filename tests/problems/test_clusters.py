@@ -14,18 +14,9 @@ from hypothesis import strategies as st
 
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
+from problems import partition as partitions
 from problems.clusters import NO_CATALOGUE, answer_marks, cluster_id, find_classes, find_clusters, title_key
 from problems.model import POOLS, Product
-from problems.partition import (
-    DEV_COUNTS,
-    EVAL_COUNTS,
-    OpenPartition,
-    PartitionManifest,
-    extend,
-    freeze,
-    pools_of_answers,
-    touched_pools,
-)
 from problems.synthesis import synthesize
 from tests.problems.disguises import DISGUISES, count_in_cluster, falsely_merged
 from tests.problems.leak_stand import cheap_problems, problem_of, real_problems, real_suites
@@ -164,12 +155,12 @@ def asking(problem_id: str, *numbers: int):
     return problem_of(problem_id, bucket, [CATALOGUE[number] for number in numbers])
 
 
-def small_freeze(problems, suites=(), seed: int = 1, eval_counts=NONE, dev_counts=NONE) -> PartitionManifest:
-    return freeze(problems, suites, seed=seed, key=KEY, eval_counts=eval_counts, dev_counts=dev_counts)
+def small_freeze(problems, suites=(), seed: int = 1, eval_counts=NONE, dev_counts=NONE) -> partitions.PartitionManifest:
+    return partitions.freeze(problems, suites, seed=seed, key=KEY, eval_counts=eval_counts, dev_counts=dev_counts)
 
 
-def pools_by_id(manifest: PartitionManifest, problems) -> dict[str, str]:
-    partition = OpenPartition(manifest, KEY)
+def pools_by_id(manifest: partitions.PartitionManifest, problems) -> dict[str, str]:
+    partition = partitions.OpenPartition(manifest, KEY)
     found = {one.problem_id: partition.row_of(partition.token(f"problem {one.problem_id}")) for one in problems}
     return {name: row.pool for name, row in found.items() if row is not None}
 
@@ -179,27 +170,27 @@ BANK = cheap_problems(CATALOGUE[:600], 60, seed=1) + tuple(
     for number, bucket in enumerate(itertools.islice(itertools.cycle(("product", "shop", "voucher")), 280))
 )
 SUITE = BANK[:6]
-FROZEN = freeze(BANK, SUITE, seed=42, key=KEY)
+FROZEN = partitions.freeze(BANK, SUITE, seed=42, key=KEY)
 
 
 def test_the_pools_have_the_sizes_asked_for_and_suites_are_never_touched():
     pools = pools_by_id(FROZEN, BANK)
     buckets = {one.problem_id: one.bucket for one in BANK}
-    for pool, wanted in (("eval", EVAL_COUNTS), ("dev", DEV_COUNTS)):
+    for pool, wanted in (("eval", partitions.EVAL_COUNTS), ("dev", partitions.DEV_COUNTS)):
         assert Counter(buckets[name] for name, held in pools.items() if held == pool) == wanted
-    assert sum(EVAL_COUNTS.values()) == len(FROZEN.headline) == 75
+    assert sum(partitions.EVAL_COUNTS.values()) == len(FROZEN.headline) == 75
     assert {pools[one.problem_id] for one in SUITE} == {"never_touch"}
     assert FROZEN.problem_counts == {pool: sum(held == pool for held in pools.values()) for pool in POOLS}
 
 
 def test_the_deal_follows_from_seed_and_key_whatever_the_order():
     shuffled = random.Random(3).sample(BANK, len(BANK))
-    assert canonical_bytes(freeze(shuffled, SUITE[::-1], seed=42, key=KEY)) == canonical_bytes(FROZEN)
-    assert pools_by_id(freeze(BANK, SUITE, seed=43, key=KEY), BANK) != pools_by_id(FROZEN, BANK)
-    assert freeze(BANK, SUITE, seed=42, key=OTHER_KEY).sha256 != FROZEN.sha256
+    assert canonical_bytes(partitions.freeze(shuffled, SUITE[::-1], seed=42, key=KEY)) == canonical_bytes(FROZEN)
+    assert pools_by_id(partitions.freeze(BANK, SUITE, seed=43, key=KEY), BANK) != pools_by_id(FROZEN, BANK)
+    assert partitions.freeze(BANK, SUITE, seed=42, key=OTHER_KEY).sha256 != FROZEN.sha256
 
 
-def assert_follows(before: PartitionManifest, after: PartitionManifest) -> None:
+def assert_follows(before: partitions.PartitionManifest, after: partitions.PartitionManifest) -> None:
     """Every frozen cluster stands in the later manifest, in its pool and with all that it held."""
     now = {name: row for row in after.rows for name in (row.cluster, *row.absorbed)}
     for row in before.rows:
@@ -225,8 +216,8 @@ def test_pools_share_no_answer_and_what_is_frozen_never_moves(asked, suites, lat
         first = small_freeze(known, known[:suites])
     before = pools_by_id(first, known)
     assert len(before) == len(known)
-    added = extend(OpenPartition(first, KEY), new)
-    again = extend(OpenPartition(first, KEY), rng.sample(new, len(new)))
+    added = partitions.extend(partitions.OpenPartition(first, KEY), new)
+    again = partitions.extend(partitions.OpenPartition(first, KEY), rng.sample(new, len(new)))
     assert again == added
     after = pools_by_id(added.manifest, problems)
     assert {name: after[name] for name in before} == before
@@ -244,10 +235,10 @@ def test_pools_share_no_answer_and_what_is_frozen_never_moves(asked, suites, lat
 
 def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
     manifest = small_freeze([asking("a", 1), asking("b", 2)], [asking("a", 1)])
-    partition = OpenPartition(manifest, KEY)
+    partition = partitions.OpenPartition(manifest, KEY)
     bridge = asking("c", 1, 2)
-    assert touched_pools(bridge, partition) == ("never_touch", "train")
-    added = extend(partition, [bridge, asking("d", 2, 7), asking("e", 8)])
+    assert partitions.touched_pools(bridge, partition) == ("never_touch", "train")
+    added = partitions.extend(partition, [bridge, asking("d", 2, 7), asking("e", 8)])
     assert [(one.problem_id, one.pools) for one in added.refused] == [("c", ("never_touch", "train"))]
     assert added.pools == {"d": "train", "e": "train"}
 
@@ -255,8 +246,8 @@ def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
 def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
     first = small_freeze([asking("a", 1), asking("b", 2), asking("c", 3)])
     names = {row.cluster for row in first.rows}
-    assert extend(OpenPartition(first, KEY), [asking("a", 1)]).manifest is first
-    added = extend(OpenPartition(first, KEY), [asking("d", 1, 2)]).manifest
+    assert partitions.extend(partitions.OpenPartition(first, KEY), [asking("a", 1)]).manifest is first
+    added = partitions.extend(partitions.OpenPartition(first, KEY), [asking("d", 1, 2)]).manifest
     joined = next(row for row in added.rows if len(row.problems) == 3)
     assert {joined.cluster, *joined.absorbed} < names and len(added.rows) == 2
     assert_follows(first, added)
@@ -264,11 +255,11 @@ def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
 
 def test_another_partitions_key_and_two_problems_of_one_id_are_refused():
     with pytest.raises(ArenaError, match=f"P4026.*{FROZEN.sha256[:12]}"):
-        OpenPartition(FROZEN, OTHER_KEY)
+        partitions.OpenPartition(FROZEN, OTHER_KEY)
     with pytest.raises(ValueError, match="32 bytes, not 31"):
-        OpenPartition(FROZEN, KEY[:-1])
+        partitions.OpenPartition(FROZEN, KEY[:-1])
     with pytest.raises(ArenaError, match=r"P4009.*one"):
-        extend(OpenPartition(FROZEN, KEY), [asking("one", 1), asking("one", 2)])
+        partitions.extend(partitions.OpenPartition(FROZEN, KEY), [asking("one", 1), asking("one", 2)])
 
 
 def first_row(**fields: object) -> dict[str, object]:
@@ -300,7 +291,7 @@ def test_a_manifest_that_is_not_sound_can_not_be_made_or_decoded(fault: str):
         replace(FROZEN, **SPOILED[fault])
     fields = {name: getattr(FROZEN, name) for name in FROZEN.__struct_fields__} | SPOILED[fault]
     with pytest.raises(ArenaError, match="P4010"):
-        msgspec.json.decode(msgspec.json.encode(fields), type=PartitionManifest)
+        msgspec.json.decode(msgspec.json.encode(fields), type=partitions.PartitionManifest)
 
 
 def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():
@@ -313,20 +304,22 @@ def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():
 
 
 def test_a_training_row_is_recognised_by_query_title_or_product():
-    partition = OpenPartition(small_freeze([asking("a", 1), asking("b", 2), asking("c", 3)], [asking("a", 1)]), KEY)
+    partition = partitions.OpenPartition(
+        small_freeze([asking("a", 1), asking("b", 2), asking("c", 3)], [asking("a", 1)]), KEY
+    )
     title, words = CATALOGUE[1].title, asking("a", 1).query.split()
     assert partition.query_pools(" ".join(reversed(words)).upper()) == {"never_touch"}
-    assert pools_of_answers(partition, [f"[COD] {title.upper()}"], []) == ("never_touch",)
-    assert pools_of_answers(partition, [], [CATALOGUE[1].product_id]) == ("never_touch",)
-    assert pools_of_answers(partition, [title, CATALOGUE[2].title], []) == ("never_touch", "train")
-    assert pools_of_answers(partition, ["Nothing of the kind", ""], ["1"]) == ()
+    assert partitions.pools_of_answers(partition, [f"[COD] {title.upper()}"], []) == ("never_touch",)
+    assert partitions.pools_of_answers(partition, [], [CATALOGUE[1].product_id]) == ("never_touch",)
+    assert partitions.pools_of_answers(partition, [title, CATALOGUE[2].title], []) == ("never_touch", "train")
+    assert partitions.pools_of_answers(partition, ["Nothing of the kind", ""], ["1"]) == ()
     assert partition.query_pools("nothing of the kind") == partition.query_pools("I want") == frozenset()
 
 
 def test_the_public_problems_are_dealt_and_twins_of_suite_problems_are_not_trained_on():
     problems = real_problems()
     suites = real_suites(problems)
-    manifest = freeze(problems, suites, seed=2_026, key=KEY)
+    manifest = partitions.freeze(problems, suites, seed=2_026, key=KEY)
     assert manifest.problem_counts == {"never_touch": 95, "eval": 75, "dev": 60, "train": 520}
     pools = pools_by_id(manifest, problems)
     for ids in find_clusters(problems).values():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from foundation.errors import ArenaError
+from problems import titles as matching
 from problems.axes import match
 from problems.constraints import say_problem
 from problems.formats import read_problems
@@ -19,22 +20,12 @@ from problems.self_check import check_solvable
 from problems.suites import Variant, VariantMaker
 from problems.synthesis import ACCEPTED_MAX, ProblemMaker, difficulty_of, measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
-from problems.titles import (
-    AcceptedTitles,
-    LexicalTitles,
-    cut_titles,
-    decode_accepted,
-    join_titles,
-    matcher_named,
-    reward_titles,
-    title_words,
-)
 from problems.wording import reads_back, said_names
 from tests.problems.stand import LAMP, LAMP_ITEM, PROBLEMS, TWIN, make_catalogue, synthetic_shelf
 
 
 def test_a_release_is_read_back_and_decides_by_membership():
-    release = decode_accepted('{"name": "qwen3-0.6b/1", "accepted": {"Lamp": ["101"]}}')
+    release = matching.decode_accepted('{"name": "qwen3-0.6b/1", "accepted": {"Lamp": ["101"]}}')
     assert release.name == "qwen3-0.6b/1"
     assert release.matches(LAMP, "Lamp") and not release.matches(TWIN, "Lamp")
     with pytest.raises(ArenaError, match="V2040"):
@@ -46,24 +37,26 @@ def test_a_release_is_read_back_and_decides_by_membership():
 )
 def test_a_malformed_release_is_refused(text):
     with pytest.raises(ArenaError, match="P4001"):
-        decode_accepted(text)
+        matching.decode_accepted(text)
     with pytest.raises(ArenaError, match="V2040"):
-        matcher_named("lexical/9")
+        matching.matcher_named("lexical/9")
 
 
 def test_a_release_is_cut_to_the_titles_of_some_problems_and_says_nothing_of_others():
-    wanted = reward_titles(PROBLEMS)
-    release = AcceptedTitles(name="qwen/1", accepted={title: frozenset({"101"}) for title in (*wanted, "Kettle")})
-    cut = cut_titles(release, PROBLEMS)
+    wanted = matching.reward_titles(PROBLEMS)
+    release = matching.AcceptedTitles(
+        name="qwen/1", accepted={title: frozenset({"101"}) for title in (*wanted, "Kettle")}
+    )
+    cut = matching.cut_titles(release, PROBLEMS)
     assert cut.name == "qwen/1" and cut.accepted.keys() == wanted and "Kettle" not in cut.accepted
     with pytest.raises(ArenaError, match=r"P4001.*qwen/1 does not list"):
-        cut_titles(AcceptedTitles(name="qwen/1", accepted={"Kettle": frozenset()}), PROBLEMS)
+        matching.cut_titles(matching.AcceptedTitles(name="qwen/1", accepted={"Kettle": frozenset()}), PROBLEMS)
 
 
 def test_joined_releases_decide_each_title_by_the_first_that_lists_it_and_are_named_once():
-    first = AcceptedTitles(name="suite/1", accepted={"Lamp": frozenset({"101"})})
-    second = AcceptedTitles(name="bank/1", accepted={"Lamp": frozenset(), "Kettle": frozenset({"101"})})
-    joined = join_titles((first, second, second))
+    first = matching.AcceptedTitles(name="suite/1", accepted={"Lamp": frozenset({"101"})})
+    second = matching.AcceptedTitles(name="bank/1", accepted={"Lamp": frozenset(), "Kettle": frozenset({"101"})})
+    joined = matching.join_titles((first, second, second))
     assert joined.name == "suite/1 + bank/1"
     assert joined.matches(LAMP, "Lamp") and joined.matches(LAMP, "Kettle") and not joined.matches(TWIN, "Kettle")
     with pytest.raises(ArenaError, match=r"V2040.*suite/1 \+ bank/1"):
@@ -85,14 +78,16 @@ def test_rivals_are_those_of_a_full_comparison(names, at_most):
     shelf = TitleIndex(products)
     for product in products:
         item = RewardItem(product_id=product.product_id, title=(product.title,))
-        axes = [match(item, other, matcher_named("lexical/1")) for other in products if other is not product]
+        axes = [match(item, other, matching.matcher_named("lexical/1")) for other in products if other is not product]
         rivals = sum(one.hits == one.total for one in axes)
         assert min(shelf.count_rivals(item, at_most), at_most + 1) == min(rivals, at_most + 1)
 
 
 @given(titles, st.sets(st.sampled_from("abcdefghijkl"), max_size=3))
 def test_holders_are_the_titles_with_all_the_words(names, words):
-    assert TitleIndex(on_shelf(names)).count_holding(words) == sum(words <= title_words(name) for name in names)
+    assert TitleIndex(on_shelf(names)).count_holding(words) == sum(
+        words <= matching.title_words(name) for name in names
+    )
 
 
 # -- variants: pure, of the shape asked for, sound, and answered by nothing that answers in the suite
@@ -147,7 +142,7 @@ def test_no_answer_of_the_suite_satisfies_any_item_of_a_variant() -> None:
             for answer in answers:
                 assert answer is not None
                 axes = match(item, answer, one.titles)
-                assert axes.title.hits == 0 and axes == match(item, answer, LexicalTitles())
+                assert axes.title.hits == 0 and axes == match(item, answer, matching.LexicalTitles())
 
 
 def answers_of(problem: Problem) -> set[str]:
@@ -258,7 +253,7 @@ def test_any_text_gets_an_answer(text, problem):
 # -- synthesis
 
 
-TITLES = LexicalTitles()
+TITLES = matching.LexicalTitles()
 
 
 def _market() -> TitleIndex:
@@ -277,7 +272,7 @@ def test_difficulty_grows_with_constraints_and_namesakes(made):
     assert difficulty_of(replace(plain, query=item.title[0]), shelf) == "easy"
     asked = replace(plain, rewards=(replace(plain.rewards[0], service=("x",) * 5),), query=item.title[0])
     assert difficulty_of(asked, shelf) == "medium"
-    common = max(title_words(item.title[0]), key=shelf.rarity)
+    common = max(matching.title_words(item.title[0]), key=shelf.rarity)
     assert shelf.rarity(common) > 3 and difficulty_of(replace(asked, query=common), shelf) == "hard"
 
 
@@ -287,7 +282,7 @@ def test_counts_are_those_of_a_full_comparison(made):
         for item, words, accepted, fitting in zip(problem.rewards, said_names(problem), *counts, strict=True):
             axes = [match(item, product, TITLES) for product in _market().products]
             assert accepted == sum(one.hits == one.total for one in axes) <= ACCEPTED_MAX
-            held = [product for product in _market().products if set(words) <= title_words(product.title)]
+            held = [product for product in _market().products if set(words) <= matching.title_words(product.title)]
             met = [match(replace(item, title=()), product, TITLES) for product in held]
             assert fitting == sum(one.hits == one.total for one in met) <= ACCEPTED_MAX
 
@@ -296,7 +291,7 @@ def test_under_a_title_release_its_lists_decide(made):
     problem = made[0]
     item = replace(problem.rewards[0], sku_options=(), attributes=(), service=(), price=())
     others = frozenset(product.product_id for product in _market().products[:7])
-    release = AcceptedTitles(name="r", accepted={item.title[0]: others | {"not in this catalogue"}})
+    release = matching.AcceptedTitles(name="r", accepted={item.title[0]: others | {"not in this catalogue"}})
     accepted = {product.product_id for product in _market().accepted(item, release)}
     assert accepted == others | {item.product_id}
     with pytest.raises(ArenaError, match="V2040"):

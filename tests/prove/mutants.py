@@ -30,12 +30,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/problems/test_[cstv]*.py", "tests/arena/test_explanation.py"),
     ),
     "settlement": (
-        (
-            "arena/race/settle.py",
-            "arena/race/scores.py",
-            "arena/race/draw.py",
-            "arena/race/weights.py",
-        ),
+        ("arena/race/settle.py", "arena/race/scores.py", "arena/race/draw.py", "arena/race/weights.py"),
         ("tests/arena/test_race_*.py", "tests/arena/test_weights.py"),
     ),
     "records": (("arena/records/*.py",), ("tests/arena/test_records_*.py",)),

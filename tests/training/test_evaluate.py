@@ -18,21 +18,8 @@ from harness.inference.scripted.model import ScriptedUpstream
 from neurons.cli.evaluate import report_app as app
 from tests.training.rollouts import make_result
 from tests.training.stock import EXPERT, Stock
+from training.evaluation import report as evaluated
 from training.evaluation.model_loader import Learnt, require_unseen
-from training.evaluation.report import (
-    EvalReport,
-    EvaluationConditions,
-    EvaluationPlan,
-    SetName,
-    compare,
-    compare_paired,
-    difference_estimate,
-    examine,
-    make_report,
-    mean_estimate,
-    name_set,
-    pass_at_k,
-)
 from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
 from training.recipe import Recipe
@@ -41,15 +28,17 @@ from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs
 from training.run import RunLineage, Versions
 
 
-def make(label: str, solved: int, *, samples: int = 2, set_name: str = "eval", lineage: str = "") -> EvalReport:
+def make(
+    label: str, solved: int, *, samples: int = 2, set_name: str = "eval", lineage: str = ""
+) -> evaluated.EvalReport:
     """A report in which the first `solved` of 12 problems are solved by every sample."""
     results = [
         make_result(problem_id=f"p{number:02d}", sample=sample, seed=sample, reward=float(number < solved))
         for number in range(12)
         for sample in range(samples)
     ]
-    conditions = EvaluationConditions(
-        set=SetName(name=set_name, sha256="s" * 64, problems=12),
+    conditions = evaluated.EvaluationConditions(
+        set=evaluated.SetName(name=set_name, sha256="s" * 64, problems=12),
         decode=Decode(),
         samples=samples,
         seeds=(0,),
@@ -59,15 +48,17 @@ def make(label: str, solved: int, *, samples: int = 2, set_name: str = "eval", l
         catalogue_sha256="c" * 64,
         policy_sha256="d" * 64,
     )
-    return make_report(label, results, conditions, lineage_sha256=lineage, contamination="held against nothing")
+    return evaluated.make_report(
+        label, results, conditions, lineage_sha256=lineage, contamination="held against nothing"
+    )
 
 
 GREEDY = Decode(temperature=0.0, top_p=1.0, turns_max=12)
 
 
-def report(results: list[EpisodeResult]) -> EvalReport:
+def report(results: list[EpisodeResult]) -> evaluated.EvalReport:
     conditions = make("m", 1).conditions
-    return make_report("m", results, conditions, lineage_sha256="", contamination="")
+    return evaluated.make_report("m", results, conditions, lineage_sha256="", contamination="")
 
 
 def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -> None:
@@ -83,10 +74,10 @@ def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -
 
 def test_only_reports_of_equal_conditions_are_compared() -> None:
     better, worse = make("m", 8), make("m", 0)
-    assert compare(better, worse).first_only == 8 and compare(better, worse).p_value < 0.01
+    assert evaluated.compare(better, worse).first_only == 8 and evaluated.compare(better, worse).p_value < 0.01
     other = msgspec.structs.replace(worse, conditions=msgspec.structs.replace(worse.conditions, tool_profile="sn15"))
     with pytest.raises(ValueError, match="same conditions"):
-        compare(better, other)
+        evaluated.compare(better, other)
 
 
 def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:
@@ -104,9 +95,11 @@ def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:
         assert stop.value.guard == "contamination" and held[1].problem_id in stop.value.failure.detail
 
 
-def taken(stock: Stock, path: Path, run: RunJobs, lineage: str = "") -> EvalReport:
-    plan = EvaluationPlan(label="x", set=name_set("held", stock.held), decode=GREEDY, parallel=2)
-    return examine(plan, stock.held, EpisodeFile(path), run, stock.bench, lineage_sha256=lineage, contamination="")
+def taken(stock: Stock, path: Path, run: RunJobs, lineage: str = "") -> evaluated.EvalReport:
+    plan = evaluated.EvaluationPlan(label="x", set=evaluated.name_set("held", stock.held), decode=GREEDY, parallel=2)
+    return evaluated.examine(
+        plan, stock.held, EpisodeFile(path), run, stock.bench, lineage_sha256=lineage, contamination=""
+    )
 
 
 def test_an_evaluation_that_was_cut_short_goes_on_and_comes_to_the_same(stock: Stock, tmp_path: Path) -> None:
@@ -132,15 +125,15 @@ def test_pass_at_k_is_the_share_of_all_draws_with_a_success(samples: int, data: 
     correct, k = data.draw(st.integers(0, samples)), data.draw(st.integers(1, samples))
     draws = list(itertools.combinations(range(samples), k))
     wanted = sum(any(place < correct for place in draw) for draw in draws) / len(draws)
-    assert pass_at_k(samples, correct, k) == pytest.approx(wanted)
+    assert evaluated.pass_at_k(samples, correct, k) == pytest.approx(wanted)
 
 
 def test_values_that_are_all_alike_leave_room_for_those_not_seen() -> None:
-    half, same = mean_estimate([0.5] * 75, 0), difference_estimate([0.5] * 75, [0.5] * 75, 0)
+    half, same = evaluated.mean_estimate([0.5] * 75, 0), evaluated.difference_estimate([0.5] * 75, [0.5] * 75, 0)
     assert half.method == same.method == "unseen"
     assert half.low < half.value == 0.5 < half.high and half.high - half.low == pytest.approx(0.0487, abs=1e-4)
     assert -same.low == same.high == pytest.approx(0.0487, abs=1e-4)
-    assert difference_estimate([0.0, 0.5] * 5, [0.5, 0.5] * 5, 0).method == "bootstrap"
+    assert evaluated.difference_estimate([0.0, 0.5] * 5, [0.5, 0.5] * 5, 0).method == "bootstrap"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +143,7 @@ def test_values_that_are_all_alike_leave_room_for_those_not_seen() -> None:
 def test_the_paired_test_is_exact(first_only: int, second_only: int, p_value: float) -> None:
     first = [True] * first_only + [False] * second_only + [True, False] * 7
     second = [False] * first_only + [True] * second_only + [True, False] * 7
-    found = compare_paired(first, second)
+    found = evaluated.compare_paired(first, second)
     assert (found.first_only, found.second_only, found.n) == (first_only, second_only, len(first))
     assert found.p_value == pytest.approx(p_value)
 
