@@ -297,7 +297,7 @@ class TestAheadInJails:
         bounded = {"CapEff": "0" * 16, "CapPrm": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
         assert wait_for(lambda: bounded.items() <= status().items()), status()
         assert (status()["Uid"].split()[0] == str(os.getuid())) == (how.entry == "user")
-        assert f"Max address space         {LIMITS.memory_bytes}" in (runner / "limits").read_text()
+        assert wait_for(lambda: f"Max address space         {LIMITS.memory_bytes}" in (runner / "limits").read_text())
         assert how.cgroups is None or "/arena-jail-" in (runner / "cgroup").read_text()
 
 
