@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from foundation.canonical import foreign_text, text_hash
 from foundation.errors import Failure
 from harness.inference.port import GatewayAnswer, ModelReply
 from harness.limits import EpisodeLimits, WorkMeter
 from harness.sandbox.port import GuestCallError
+from harness.sandbox.processes import descendants
 from harness.session import EpisodePorts, EpisodeRules
 from harness.tools.functions import ToolOutcome
 from harness.trace import EmittedCall
@@ -140,3 +144,28 @@ def ports(sandbox, gateway: StandGateway | None = None) -> EpisodePorts:
     return EpisodePorts(
         toolbox=StandToolbox(), gateway=gateway or StandGateway(), sandbox=sandbox, shown_bytes=lambda e: len(repr(e))
     )
+
+
+def started_at(pid: int) -> str:
+    """The start time of a living process; empty when it is gone or only waits to be reaped."""
+    try:
+        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def is_alive(pid: int) -> bool:
+    return bool(started_at(pid))
+
+
+def wait_for(is_so: Callable[[], object], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    return bool(is_so())
+
+
+def newborn(before: set[int]) -> list[int]:
+    """This process's descendants that were not there before, in order: other fixtures have processes of their own."""
+    return [pid for pid in descendants(os.getpid()) if pid not in before]

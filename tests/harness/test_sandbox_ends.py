@@ -24,23 +24,20 @@ from harness.sandbox import jail, warden
 from harness.sandbox.jail import JailSandbox, Watch
 from harness.sandbox.landlock import make_work_directory, measure, remove, sweep_work_directories
 from harness.sandbox.processes import UNMEASURABLE, descendants
+from tests.harness.episode_stand import is_alive, newborn, started_at, wait_for
 from tests.harness.jail_stand import (
     EVERY_JAIL,
     IS_ROOT,
     CallHost,
     best_landlock,
     best_sandbox,
-    is_alive,
     made_by,
     needs_jail,
-    newborn,
     open_state_dir,
     remade,
     run,
     sandbox_of,
-    started_at,
     state_dir,
-    wait_for,
 )
 
 REPOSITORY = Path(__file__).parents[2]

@@ -40,8 +40,7 @@ from harness.session import EpisodePorts, run_episode
 from harness.tools.functions import ToolOutcome
 from harness.trace import EvaluationBody, ToolCall
 from problems.model import Problem, RewardItem
-from tests.harness.episode_stand import StandGateway, StandToolbox, rules
-from tests.harness.jail_stand import started_at
+from tests.harness.episode_stand import StandGateway, StandToolbox, rules, started_at
 from tests.redteam.table import ATTACKS, BOMBS, CALLS, HONEST, LIES, SOURCES, Program, source_of
 
 CONTROL = "reference-agents-only"
