@@ -1,4 +1,4 @@
-# make demo | test | bench | docs | prove | prove-gpu | prove-localnet | compat | lint | install | clean.
+# make demo | test | bench | docs | prove | prove-gpu | prove-localnet | compat | release | verify-release | lint | install | clean.
 # Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=URL  ARGS="..."
 # The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
 
@@ -18,7 +18,7 @@ TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --d
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
-.PHONY: help install demo test lint style types bench docs prove prove-gpu prove-localnet compat clean
+.PHONY: help install demo test lint style types bench docs prove prove-gpu prove-localnet compat release verify-release clean
 
 help:
 	@echo "make demo      install, then run the whole arena once on this machine"

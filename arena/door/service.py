@@ -435,6 +435,7 @@ class Door:
             netuid=self.netuid,
             policy=self.desk.policy.name,
             policy_sha256=self.desk.policy.policy_sha256,
+            traces_licence=self.desk.policy.traces_licence,
             pause=_pause_of(events[-1] if events else ""),
             reads_port=self._reads_port,
         )

@@ -337,7 +337,8 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     stopped = _stopped(inputs, _verdicts(inputs))
     tried: dict[Pair, set[str]] = {}  # the validators with an attempt that gave no result
     for row in counted_attempts(inputs):
-        if row.validator in inputs.stated.validators and _is_in_race(row, inputs):
+        is_stopped = (row.validator, row.record.context.problem_id) in stopped
+        if row.validator in inputs.stated.validators and _is_in_race(row, inputs) and not is_stopped:
             tried.setdefault(_key(row)[1], set()).add(row.validator)
     copies = inputs.policy.race.validators_per_problem
     counted: dict[Pair, PairCount] = {}

@@ -164,8 +164,8 @@ class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageTotal(ModelUsage, frozen=True, kw_only=True):
-    """Sums over the attempts of one agent in one race (or in qualifying) at one upstream with one model. The cost is
-    None where it is not known for all of them."""
+    """Sums over the attempts of one agent in one race (or in qualifying) on one day at one upstream with one model. The
+    cost is None where it is not known for all of them."""
 
     day: str  # YYYY-MM-DD, UTC
     race_id: str

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT
+from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, NO_TURN
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
 from harness.inference.reply import read_reply
@@ -43,8 +44,11 @@ class OpenAIUpstream(Upstream):
 
     name = ""
 
-    def __init__(self, name: str, base_url: str, api_key: str, timeout_ms: int) -> None:
-        """`name` is what ledger and messages show."""
+    def __init__(
+        self, name: str, base_url: str, api_key: str, timeout_ms: int, *, at_once: int = 0, slots: Path = Path()
+    ) -> None:
+        """`name` is what ledger and messages show. `at_once`: requests that all processes which name the folder `slots`
+        have here at once; 0: any number."""
         self.name = name
         self._slots = tuple(slots / f"{place}.lock" for place in range(at_once))
         self._timeout_s = timeout_ms / 1000
@@ -71,6 +75,30 @@ class OpenAIUpstream(Upstream):
         with self._turn():
             raw = successful(once)
         return read_reply(raw, request)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        ends_s = time.monotonic() + self._timeout_s
+        with contextlib.ExitStack() as held:
+            while self._slots and not any(_is_taken(file, held) for file in self._slots):
+                if time.monotonic() >= ends_s:
+                    waited = f"all {len(self._slots)} requests at once were under way for {self._timeout_s:g} s"
+                    raise ArenaError(NO_TURN, waited)
+                time.sleep(_POLL_S)
+            yield
+
+
+def _is_taken(slot: Path, held: contextlib.ExitStack) -> bool:
+    """Whether the slot was free and is `held` now. Its lock is of the open file: threads wait for each other too, and a
+    process that was killed holds none."""
+    with coded(slot, "V2027"), contextlib.ExitStack() as opened:
+        slot.parent.mkdir(parents=True, exist_ok=True)
+        file = opened.enter_context(slot.open("ab"))
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(opened.pop_all())
+            return True
+    return False
 
 
 class SdkUpstream(OpenAIUpstream):

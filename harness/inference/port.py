@@ -77,14 +77,13 @@ class Upstream(Protocol):
         """
         ...
 
-    def probe(self, request: str) -> Failure | None:
-        """None when the endpoint answers `request`, which no agent wrote, at one attempt; else why not. Nothing is
-        kept."""
+    def probe(self, request: str) -> ModelReply | Failure | None:
+        """What the endpoint answers to `request`, which no agent wrote, at one attempt, or why nothing; only its tokens
+        are kept. None: there is nothing to ask."""
         try:
-            self.complete(request)
+            return self.complete(request)
         except ArenaError as error:
             return error.failure
-        return None
 
 
 class GatewayAnswer(msgspec.Struct, frozen=True, kw_only=True):

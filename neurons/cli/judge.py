@@ -108,7 +108,7 @@ def calibrate(
         {"recipe": one.trace.recipe, "split": one.trace.split, "true_e4": one.trace.quality_e4, "verdict": one.verdict}
         for one in judged
     )
-    write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in lines))
     kept = sign_calibration(found, signer.hotkey, signer.sign) if signer else None
     write_whole(out / "calibration.json", msgspec.json.encode(kept or found))
     if kept:

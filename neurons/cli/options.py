@@ -208,7 +208,8 @@ class BenchFlags:
         """The node's settings with these above them. A miner who chose neither a policy nor a judge gets the policy
         `demo`, which needs no key. Raises ArenaError V2030."""
         settings = settings_of(self.named(model, model_url))
-        if is_miner and not settings.policy and not settings.judge_base_url:
+        is_judged = settings.judge_base_url or any(one.role == "judge" for one in settings.upstreams)
+        if is_miner and not settings.policy and not is_judged:
             return settings.model_copy(update={"policy": "demo"})
         return settings
 

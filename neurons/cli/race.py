@@ -15,14 +15,14 @@ import msgspec
 import typer
 
 from arena.bank.batch import Disclosure, check_release, read_batch
-from arena.race.evidence import UNIT, held_by_hotkey
 from arena.race.forecast import day_of, spent
 from arena.race.forecast import forecast as predict
+from arena.race.weights import UNIT, held_by_hotkey
 from arena.records.model import SettlementRecord
 from foundation.codes import PEER_LACKS, TAIL_LACKS
 from foundation.errors import ArenaError
 from neurons.cli.options import StateDirOption, StoreFlags, ValidatorOption, command, logs_of, policy_named
-from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, refuse, show
+from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, refuse, show, table_text
 from neurons.race.sentences import names_of, top_sentence
 from problems.titles import encode_accepted
 

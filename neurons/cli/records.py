@@ -178,6 +178,7 @@ async def prove(
     which: Annotated[str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of an id.")],
     store: StoreFlags,
     out: Annotated[Path, typer.Option(help="File to write the proof to.")],
+    older: Annotated[Path | None, typer.Option("--from", help="Older checkpoint: prove that it still holds.")] = None,
     content: Annotated[Path | None, typer.Option(help="Also write the record's content here, byte for byte.")] = None,
     validator: ValidatorOption = "",
 ) -> None:
@@ -190,6 +191,7 @@ async def prove(
     from arena.records.proof import encode_proof
     from arena.records.proof import prove as prove_record
 
+    older_note = older.read_bytes().decode(errors="replace") if older else ""
     async with store.open() as log:
         found = await find_record(log, which, validator)
         if found is None:
@@ -199,7 +201,8 @@ async def prove(
         if not covering:
             raise ArenaError("V2053", f"no stored checkpoint of {record.validator} covers record {record.seq} yet")
         note = covering[-1].note
-        proof, record = await prove_record(log, record.validator, record.seq, note, verify_signature)
+        validator, seq = record.validator, record.seq
+        proof, record = await prove_record(log, validator, seq, note, verify_signature, older_note=older_note)
     out.write_bytes(encode_proof(proof))
     typer.echo(f"{out}: record {proof.seq} of {proof.validator}, {len(proof.inclusion)} hashes to the signed root")
     if content:

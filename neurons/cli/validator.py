@@ -19,7 +19,15 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError, printable
-from neurons.cli.options import WALLET_SPELLINGS, StateDirOption, StoreFlags, command, settings_of, state_folder
+from neurons.cli.options import (
+    WALLET_SPELLINGS,
+    StateDirOption,
+    StoreFlags,
+    ValidatorOption,
+    command,
+    settings_of,
+    state_folder,
+)
 from neurons.cli.presenter import EXIT_FAILED, EXIT_NOT_READY, say, show
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from arena.records.port import StoredSubmission, WeightsResult
 from arena.records.verification import VerifyReport, verify_store
 from arena.store.embedded import embedded_server
 from arena.store.location import read_location
-from arena.submissions.model import SignedSubmission, commit
+from arena.submissions.submission import SignedSubmission, commit
 from foundation.codes import STORE_AWAY
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError

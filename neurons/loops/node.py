@@ -93,7 +93,7 @@ class Node:
     now_ms: Callable[[], int]
     metrics: Metrics
     log: FilteringBoundLogger
-    judge_budgets: JudgeBudgets
+    purse: Purse
     variants: Variants | None = None  # of the suite, drawn for each agent; None: this node draws none
     serving: Serving | None = None  # public reads, live tail and door, where the settings name a port for one
     operator_files: OperatorFiles | None = None  # None: it takes nobody's

@@ -45,8 +45,9 @@ from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.status import read_node_file
-from neurons.loops.node import JudgeBudgets, Node, Sharing, suite_variants
+from neurons.loops.node import Node, Sharing, suite_variants
 from neurons.loops.operator_files import OperatorFiles, held_sketches, operator_of
+from neurons.loops.purse import Purse
 from neurons.loops.serving import Serving, ServingSetup
 from neurons.race.clock import RaceClock
 from neurons.race.log import newest_race
@@ -98,7 +99,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         stage(text=f"starting: the catalogue{made}")
         await asyncio.to_thread(inputs.prepare_catalogue, settings)
         upstreams, judges = chosen_endpoints(settings, policy)
-        most = most_of_episode(policy, upstreams, judges)
+        spending = policy, upstreams, judges
         if upstreams:
             await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models)
         stage(text="starting: workers and their jails")

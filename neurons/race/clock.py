@@ -35,11 +35,11 @@ from arena.race.agreement import (
     validators_of,
 )
 from arena.race.decider import decide, race_items
-from arena.race.evidence import evidence_before
 from arena.race.machine import Event, RaceObservation, RaceOpened, RaceSettled, RaceState, apply, force_of, succession
 from arena.race.schedule import ROLLS, Timeline, opening_ms, timeline, timeline_refusal
 from arena.race.scores import compared_with_others
 from arena.race.settle import differences, settle
+from arena.race.weights import evidence_before
 from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import ReleaseRecord, SettlementRecord, Top
 from arena.records.port import WorkItem
@@ -232,7 +232,7 @@ class RaceClock:
                 is_missed = "inputs.history" in differences(own, end.settlement)
             self.not_ours, self.missed = (None, ended) if is_missed else (ended, None)
 
-    async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
+    async def _try(self, effect: machine.Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Carry out one effect. A failure that may pass, or one that nobody foresaw, costs this effect a growing pause;
         any other is raised."""
         kind, now_ms = type(effect).__name__, self._node.now_ms()
@@ -284,7 +284,7 @@ class RaceClock:
             case machine.FixField():
                 return await self._fix_field(effect, state, earlier)
             case machine.EnqueueItems():
-                self._node.judge_budgets.plan(state.race_id, effect.items)
+                await self._plan_cost(state.race_id, effect.items)
                 await self._node.store.enqueue(effect.items, _owners_of(state))
                 return machine.ItemsEnqueued(items=len(effect.items))
             case machine.EnqueueStandIns():

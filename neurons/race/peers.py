@@ -19,10 +19,9 @@ from typing import Any, TypeVar
 
 from arena.chain.keys import HttpAuth, verify
 from arena.chain.port import Metagraph, Signer, split_endpoint
-from arena.exchange.http_peers import HttpPeers
 from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.port import Answer, NoteQuestion, Peer, ProgressQuestion, Question, SettlementQuestion
+from arena.exchange.port import Answer, HttpPeers, NoteQuestion, Peer, ProgressQuestion, Question, SettlementQuestion
 from arena.exchange.pull import Puller, SourceRelay, Wanted
 from arena.race.admission import RaceRecords
 from arena.race.agreement import Pair, believed, countersign_value, validators_of

@@ -135,7 +135,7 @@ class Settings(BaseSettings):
     """key of the model endpoint"""
     upstreams: Annotated[tuple[Endpoint, ...], _table_of(tuple[Endpoint, ...])] = ()
     """several model endpoints instead of openai_base_url, or the judge's: [[upstreams]] tables in the settings file,
-    with name, base_url, api_key_env, models, price, role"""
+    with name, base_url, api_key_env, models, requests_at_once, price, role"""
     budget: Annotated[Budget, _table_of(Budget)] = Budget()
     """caps on what models cost: the table [budget] in the settings file, with race_usd, day_usd, judge_race_tokens"""
     models: str = ""

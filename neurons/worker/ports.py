@@ -67,6 +67,7 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     titles_file: str = ""  # the suite's accepted titles; empty: lexical/1
     sandbox: str
     upstreams: tuple[Endpoint, ...]
+    slots_dir: str  # where all workers keep to an endpoint's requests at once
     judges: tuple[Endpoint, ...] = ()
     judge_patience: RetryPolicy = DEFAULT_PATIENCE
 
@@ -223,6 +224,7 @@ def worker_setup(
         titles_file=titles_file(settings),
         sandbox=settings.sandbox,
         upstreams=upstreams,
+        slots_dir=str(settings.state_dir / "upstreams"),
         judges=judges,
         judge_patience=RetryPolicy(
             reasoning_tokens=settings.judge_reasoning_tokens, reasoning_effort=settings.judge_reasoning_effort

@@ -244,5 +244,5 @@ async def test_a_file_that_no_process_could_parse_is_the_gates_to_judge(monkeypa
     parser, bad = Parser(policy_by_name("demo").gate), b"def agent_main(problem:\n"
     finding = await parser.first_finding(bad)
     assert finding is not None and finding.rule == "parse" and await parser.first_finding(AGENT.encode()) is None
-    monkeypatch.setattr("subprocess.run", mock.Mock(side_effect=OSError))
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", mock.AsyncMock(side_effect=OSError))
     assert await parser.first_finding(bad) is None

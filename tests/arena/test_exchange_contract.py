@@ -22,7 +22,7 @@ from arena.export.assembly import signed_content
 from arena.records.log import message_of, note_sha256
 from arena.records.model import HostFacts, RecordContent
 from arena.records.port import EVERY_STATE
-from arena.submissions.model import make_submission, signed_submission
+from arena.submissions.submission import make_submission, signed_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import FAST, RACE, TERMS, Case, HttpNet, LocalNet, Node, PeerFault
 from tests.arena.log_stand import attempt, episode, gate

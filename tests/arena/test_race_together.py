@@ -209,16 +209,16 @@ class Liar:
 
 def settlement_of(logs: tuple[machine.AnchoredLog, ...]) -> SettlementRecord:
     """A settlement that follows from which logs count, and nothing else."""
-    blank = cancelled_settlement(
+    return replace(
+        CANCELLED,
         race_id=RACE,
         policy_sha256=RULES.policy_sha256,
         closing_block=1,
         settling_block=2,
         batch_sha256=OPENED.batch.batch_sha256,
         record_set_sha256=digest([(log.validator, log.note_sha256) for log in logs]),
-        incumbent=None,
+        state="settled",
     )
-    return replace(blank, state="settled")
 
 
 def run(

@@ -34,8 +34,8 @@ from arena.store.postgres import PostgresStore
 from neurons.cli.app import main
 from neurons.cli.options import StoreFlags
 from neurons.cli.presenter import printing_json
-from neurons.cli.verify import verify as verify_command
-from neurons.cli.verify import verify_folder
+from neurons.cli.records import verify as verify_command
+from neurons.cli.records import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
 from tests.arena.test_records_verify import OneSlot

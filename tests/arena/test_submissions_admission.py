@@ -19,8 +19,14 @@ from arena.records.port import StoredSubmission
 from arena.store.embedded import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
 from arena.store.postgres import PostgresStore
-from arena.submissions.admission import CooldownError, admit, next_allowed_block
-from arena.submissions.model import SignedSubmission, is_authentic, make_submission
+from arena.submissions.submission import (
+    CooldownError,
+    SignedSubmission,
+    admit,
+    is_authentic,
+    make_submission,
+    next_allowed_block,
+)
 from foundation.errors import ArenaError
 from neurons.cli.operator import submissions_app as app
 from tests.keys import generate_signer

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError
+from arena.race.decider import is_nobodys_fault
+from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Ledger
 from harness.inference.journal import MemoryJournal
 from harness.inference.port import InferenceRules
@@ -155,6 +156,20 @@ def test_without_an_endpoint_for_each_model_there_is_no_gateway() -> None:
         make_gateway()
     with pytest.raises(ArenaError, match=r"U3001.*configured for other-model"):
         make_gateway(dedicated={MODEL: (RecordingUpstream(),)})
+
+
+@pytest.mark.parametrize("code", ["A1040", "U3002", "U3008"])
+def test_a_request_that_got_no_turn_here_is_nobodys_outage_and_never_the_agents(code: str) -> None:
+    class Full(RecordingUpstream):
+        def probe(self, request: str) -> Failure | None:
+            return super().probe(request) or Failure(code="U3008")
+
+    upstreams = [Full(name, *[code] * 99) for name in ("first", "second")]
+    for some, is_last in ((upstreams[:1], False), (upstreams[:1], True), (upstreams, True)):
+        with pytest.raises(ArenaError, match=r"U3008.*first: said so") as caught:
+            make_gateway(*some, is_last=is_last).chat(ASK, completion_tokens_left=100)
+        assert caught.value.entry.is_retryable and not is_nobodys_fault(caught.value.failure)
+    assert code != "U3008" or all(one.probed == [] for one in upstreams), "it would tell of the endpoint alone"
 
 
 def test_a_request_that_failed_in_a_short_outage_gets_a_second_round() -> None:

@@ -17,7 +17,6 @@ from arena.chain.opening import open_signer
 from arena.view.reading import view_trace
 from foundation.errors import ArenaError
 from judge import render as renderer
-from judge.budget import Spending
 from judge.calibration.measurement import (
     Calibration,
     JudgedTrace,

@@ -26,13 +26,14 @@ from arena.records.port import Lease, StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import SignedSubmission, make_submission, waiting_row
+from arena.submissions.submission import SignedSubmission, make_submission, waiting_row
 from foundation.errors import ArenaError, Failure
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
-from neurons.loops.node import JudgeBudgets, Node
+from neurons.loops.node import Node
+from neurons.loops.purse import Purse
 from neurons.race.clock import RaceClock
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.weights import WeightsLoop

@@ -19,7 +19,7 @@ from arena.chain.opening import OWNER_URI
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from harness.catalogue.synthetic import generate
-from neurons.cli.bank import app
+from neurons.cli.problems import app
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems import suites as shipped
 from problems.formats import count_web, problem_bytes, read_problems, write_problems
