@@ -241,7 +241,7 @@ async def test_a_commitment_that_is_not_final_hides_none_that_is(served: Stand) 
 
 
 async def test_a_file_that_no_process_could_parse_is_the_gates_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    parser, bad = Parser(policy_by_name("demo").gate), b"def agent_main(problem:\n"
+    parser, bad = Parser(policy_by_name("demo").gate, within_s=60), b"def agent_main(problem:\n"
     finding = await parser.first_finding(bad)
     assert finding is not None and finding.rule == "parse" and await parser.first_finding(AGENT.encode()) is None
     monkeypatch.setattr(asyncio, "create_subprocess_exec", mock.AsyncMock(side_effect=OSError))
