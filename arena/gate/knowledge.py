@@ -91,8 +91,8 @@ def text_grams(text: str, words: int) -> Hashes:
         return _NOTHING
     found = _TEXT_WORD.findall(text.lower())
     grams = (" ".join(found[start : start + words]) for start in range(len(found) - words + 1))
-    hashes = [int.from_bytes(hashlib.blake2b(gram.encode(), digest_size=8).digest(), "big") for gram in grams]
-    return np.array(hashes, dtype=np.uint64)
+    hashes = b"".join(hashlib.blake2b(gram.encode(), digest_size=8).digest() for gram in grams)
+    return np.frombuffer(hashes, ">u8").astype(np.uint64)
 
 
 PACKED_DIGITS_MAX = 20_000  # digits of long runs searched for packed ids
@@ -170,21 +170,21 @@ def _joined(glue: str, items: Sequence[ast.expr]) -> str | None:
     return glue.join(texts) if len(texts) == len(parts) else None
 
 
-_BUILT = (ast.BinOp, ast.JoinedStr, ast.Subscript, ast.Call, ast.UnaryOp)
+_BUILT = (ast.Constant, ast.BinOp, ast.JoinedStr, ast.Subscript, ast.Call, ast.UnaryOp)
+_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
 def collect_literals(tree: Tree) -> list[Literal]:
     """The texts and numbers of a file, folded where that is cheap."""
     found: list[Literal] = []
-    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
     docstrings = {
         node.body[0].value
         for node in tree.nodes
-        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
     }
     inside: set[ast.AST] = set()  # parts of an expression that was folded whole
     for node in tree.nodes:  # parents first
-        if not isinstance(node, (ast.Constant, *_BUILT)):
+        if not isinstance(node, _BUILT):
             continue
         if node in inside:
             inside.update(tree.children[node])
@@ -204,8 +204,8 @@ def table_findings(
     """Findings on known ids and texts in the literals and names of a file."""
     found: list[Finding] = []
     if len(knowledge.product_ids):
-        names = [Literal(name, line) for name, line in tree.names() if any(map(str.isdigit, name))]
-        pieces = [*literals, *(Literal(one.text.replace("_", ""), one.line) for one in names)]
+        names = ((name, lines) for name, lines in tree.names.items() if any(map(str.isdigit, name)))
+        pieces = [*literals, *(Literal(name.replace("_", ""), lines[0]) for name, lines in names)]
         pieces += [
             Literal(_NOT_DIGITS.sub("", one.text), one.line) for one in literals if _SEPARATED.fullmatch(one.text)
         ]

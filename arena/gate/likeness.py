@@ -20,7 +20,7 @@ import functools
 import hashlib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.gate.rules import Finding, finding
-from arena.gate.scopes import Tree
+from arena.gate.scopes import HOLDING_FIELDS, Tree
 from arena.policy import GateRules
 from foundation.codes import FILE_UNUSABLE
 from foundation.errors import ArenaError
@@ -49,6 +49,11 @@ _NOTHING: Hashes = np.zeros(0, dtype=np.uint64)
 _GAP = np.uint64(0)  # between two functions
 _BUILTINS = frozenset(dir(builtins))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PLAIN_FIELDS = {
+    kind: [field for field in kind._fields if field not in ("kind", "type_comment", *HOLDING_FIELDS.get(kind, ()))]
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 
 
 class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -142,12 +147,12 @@ def read_array(_: type, data: bytes) -> Hashes:
 
 
 def sketch_of(tree: Tree) -> Sketch:
-    """The sketch of a syntax tree. Raises RecursionError for one deeper than Python's stack."""
+    """The sketch of a syntax tree."""
     own = {node.name for node in tree.nodes if isinstance(node, (*_FUNCTIONS, ast.ClassDef))}
     tokens: list[int] = []
     for node in tree.nodes:
         if isinstance(node, (*_FUNCTIONS, ast.Module)):
-            tokens += [_hash(token) for token in _tokens(tree, node, own)]
+            tokens += map(_hash, _tokens(tree, node, own))
             tokens.append(0)
     literals = (node.value for node in tree.nodes if isinstance(node, ast.Constant))
     code = "".join(sorted(_renamed_sha256(tree, statement) for statement in tree.module.body))
@@ -158,38 +163,43 @@ def sketch_of(tree: Tree) -> Sketch:
     )
 
 
-def _tokens(tree: Tree, function: ast.AST, own: set[str]) -> Iterator[str]:
+def _tokens(tree: Tree, function: ast.AST, own: set[str]) -> list[str]:
     """What of a function cannot be renamed, without the functions in it."""
-    for node in tree.children.get(function, ()):
-        if isinstance(node, _FUNCTIONS):
-            continue
-        if isinstance(node, ast.Attribute):
-            yield from _tokens(tree, node, own)
-            yield f".{node.attr}"
-            continue
-        if isinstance(node, ast.Name) and node.id in _BUILTINS and node.id not in own:
-            yield node.id
-        elif isinstance(node, ast.keyword) and node.arg:
-            yield f"{node.arg}="
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and (words := node.value.lower().split()):
-            yield f"'{' '.join(words)[:40]}"
-        yield from _tokens(tree, node, own)
+    found: list[str] = []
+    waiting = tree.children[function][::-1]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, str):  # what comes after the parts of its node
+            found.append(node)
+        elif isinstance(node, ast.Name):
+            if node.id in _BUILTINS and node.id not in own:
+                found.append(node.id)
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and (words := node.value.lower().split()):
+                found.append(f"'{' '.join(words)[:40]}")
+        elif isinstance(node, ast.Attribute):
+            waiting += (f".{node.attr}", node.value)
+        elif not isinstance(node, _FUNCTIONS):
+            if isinstance(node, ast.keyword) and node.arg:
+                found.append(f"{node.arg}=")
+            waiting += tree.children.get(node, ())[::-1]
+    return found
 
 
 def _renamed_sha256(tree: Tree, statement: ast.stmt) -> str:
     """The hash of a statement in which every name of its own is a number, by first use; docstrings are left out."""
     numbers: dict[str, int] = {}
     parts: list[str] = []
-    nodes = list(tree.walk(statement))
+    nodes = tree.walk(statement)
     idle: set[ast.AST] = {node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
     idle |= {part for node in idle for part in tree.children[node]}
     for node in nodes:
         if node in idle:
             continue
         parts.append(type(node).__name__)
-        for field in node._fields:
+        for field in _PLAIN_FIELDS[type(node)]:
             value = getattr(node, field)
-            if isinstance(value, (ast.AST, list)) or field in ("kind", "type_comment"):
+            if isinstance(value, (ast.AST, list)):
                 continue
             if field in ("id", "arg", "name") and isinstance(value, str) and value not in _BUILTINS:
                 parts.append(str(numbers.setdefault(value, len(numbers))))

@@ -45,8 +45,8 @@ _DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _TELLING_OF_DICTS = ("str", "repr", "print", "len", "sorted", "list", "set")
 _SETTERS = ("__setattr__", "__delattr__")
 _REFUSED_WORDS = LEADING_DUNDERS | REFUSED
-_ENUMS = {f"enum.{name}" for name in ("Enum", "IntEnum", "StrEnum", "ReprEnum", "Flag", "IntFlag")}
-_TUPLES = {"collections.namedtuple", "typing.NamedTuple", "typing.TypedDict"}
+_MADE = {f"enum.{name}" for name in ("Enum", "IntEnum", "StrEnum", "ReprEnum", "Flag", "IntFlag")}
+_MADE |= {"collections.namedtuple", "typing.NamedTuple", "typing.TypedDict"}
 _ANNOTATION_READERS = frozenset({"annotation", "return_annotation", "type"})
 _FIELD_MAKER = "dataclasses.field"
 _TYPES = (".type", "typing.Type")
@@ -91,28 +91,16 @@ class _Reach:
 
     def findings(self) -> Iterator[Finding]:
         """Every finding, node by node."""
-        for name, line in self.tree.names():
-            yield from self._written(name, line)
+        for name, lines in self.tree.names.items():
+            for rule, detail in _written(name):
+                yield from (finding(rule, line, detail) for line in lines)
         for node in self.scopes.twice:
             yield finding("import", getattr(node, "lineno", 0), "one name for two modules")
         for node in self.tree.nodes:
-            if rule := _RULES.get(type(node)):
-                yield from rule(self, node)
+            if check := _RULES.get(type(node)):
+                yield from check(self, node)
 
     # -- words
-    def _written(self, name: str, line: int) -> Iterator[Finding]:
-        """A word that is refused wherever it is written."""
-        if not name.isascii():
-            yield finding("identifier", line, ascii(name))
-        if name in BUILTINS and name not in ("compile", "open", "globals", "vars", "locals"):
-            yield finding("builtin", line, name)
-        elif name in REFUSED:
-            yield finding("attribute", line, name)
-        elif name in SEEING_DUNDERS:
-            yield finding("dynamic-attribute", line, name)
-        elif name[:2] == "__" and name[-2:] == "__" and len(name) > 4 and name not in DEFINED_DUNDERS | {"__dict__"}:
-            yield finding("attribute", line, name)
-
     def _held(self, name: str, line: int) -> Iterator[Finding]:
         """A name of an attribute, read or written by whatever syntax."""
         if is_refused_attribute(name) and name not in SEEING_DUNDERS:
@@ -137,7 +125,8 @@ class _Reach:
             return
         if node.id[:2] == "__" and node.id in DEFINED_DUNDERS - DUNDERS:
             yield finding("dynamic-attribute", node.lineno, f"{node.id} as a value")
-        yield from self._value(node, self.meaning(node))
+        if meaning := self.meaning(node):
+            yield from self._value(node, meaning)
 
     def _value(self, node: ast.expr, meaning: str) -> Iterator[Finding]:
         """A module, a part of one or a builtin at the place where it stands."""
@@ -211,7 +200,7 @@ class _Reach:
                 yield finding("dynamic-attribute", node.lineno, "class of a value as a value")
         elif meaning == ".vars" and not (len(node.args) == 1 and self._is_dict_told(node)):
             yield finding("builtin", node.lineno, "vars")
-        elif meaning in _ENUMS | _TUPLES:
+        elif meaning in _MADE:
             naming = [*node.args, *(keyword.value for keyword in node.keywords)]
             if any(keyword.arg is None for keyword in node.keywords) or any(map(_names_by_data, naming)):
                 yield finding("dynamic-attribute", node.lineno, f"{meaning} of chosen names")
@@ -394,6 +383,20 @@ class _Reach:
                 yield finding("dynamic-attribute", node.lineno, "pattern by position of a class with bases")
 
 
+def _written(name: str) -> Iterator[tuple[str, str]]:
+    """Rule and detail of a word that is refused wherever it is written."""
+    if not name.isascii():
+        yield "identifier", ascii(name)
+    if name in BUILTINS and name not in ("compile", "open", "globals", "vars", "locals"):
+        yield "builtin", name
+    elif name in REFUSED:
+        yield "attribute", name
+    elif name in SEEING_DUNDERS:
+        yield "dynamic-attribute", name
+    elif name[:2] == "__" and name[-2:] == "__" and len(name) > 4 and name not in DEFINED_DUNDERS | {"__dict__"}:
+        yield "attribute", name
+
+
 def _stored(function: ast.FunctionDef) -> set[str]:
     """The names that a function binds in its body, by whatever syntax."""
     nodes = [node for part in function.body for node in ast.walk(part)]
@@ -536,5 +539,5 @@ _FORMS: dict[str, Callable[[_Reach, ast.expr, ast.AST], bool]] = {
     "abc.ABCMeta": _is_metaclass,
     ".globals": _is_own_constant,
     ".vars": _is_called_openly,
-    **dict.fromkeys(_ENUMS | _TUPLES, _is_made),
+    **dict.fromkeys(_MADE, _is_made),
 }

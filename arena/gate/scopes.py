@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections import Counter, deque
+import functools
+from collections import Counter
 from collections.abc import Iterator
 
 from arena.gate.words import MODULES
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_OUTER = (ast.Global, ast.Nonlocal)
 _BINDING = (
     *(ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
     *(ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping),
 )
+_NAMING = ("id", "attr", "arg", "name", "asname", "rest", "names", "kwd_attrs")
 _NAMING_FIELDS = {
-    kind: [field for field in ("id", "attr", "arg", "name", "asname", "rest") if field in kind._fields]
+    kind: [field for field in _NAMING if field in kind._fields]
     for kind in vars(ast).values()
     if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
+HOLDING_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {  # of frequent nodes: those that always hold others
+    ast.Constant: (),
+    ast.Name: ("ctx",),
+    ast.Attribute: ("value", "ctx"),
+    ast.Call: ("func", "args", "keywords"),
+    ast.keyword: ("value",),
 }
 _BUILTINS = frozenset(dir(builtins)) | {"__builtins__", "__loader__", "__spec__"}
 
@@ -47,41 +57,41 @@ class Tree:
             self.nodes += level
             below: list[ast.AST] = []
             for node in level:
-                found = self.children[node] = _children(node)
-                self.parents.update(dict.fromkeys(found, node))
-                below += found
+                if found := _children(node):
+                    self.parents.update(dict.fromkeys(found, node))
+                    below += found
+                self.children[node] = found
             level = below
 
-    def walk(self, top: ast.AST) -> Iterator[ast.AST]:
+    def walk(self, top: ast.AST) -> list[ast.AST]:
         """A node and everything in it, parents first, as `ast.walk` gives them."""
-        waiting = deque([top])
-        while waiting:
-            node = waiting.popleft()
-            waiting.extend(self.children.get(node, ()))
-            yield node
+        nodes = [top]
+        for node in nodes:  # it grows while it is read
+            nodes += self.children.get(node, ())
+        return nodes
 
-    def names(self) -> Iterator[tuple[str, int]]:
-        """(name, line) wherever syntax takes one: also arguments, keywords, imports, patterns, `except`, `global`."""
+    @functools.cached_property
+    def names(self) -> dict[str, list[int]]:
+        """The lines of each name, wherever syntax takes one: also arguments, keywords, imports, patterns, `except`,
+        `global`."""
+        lines: dict[str, list[int]] = {}
         for node in self.nodes:
-            line = getattr(node, "lineno", 0)
-            for field in _NAMING_FIELDS.get(type(node), ()):
-                name = getattr(node, field)
-                if isinstance(name, str):
-                    yield name, line
-            if isinstance(node, ast.Global | ast.Nonlocal):
-                yield from ((name, line) for name in node.names)
-            elif isinstance(node, ast.MatchClass):
-                yield from ((name, line) for name in node.kwd_attrs)
+            for field in _NAMING_FIELDS[type(node)]:
+                held = getattr(node, field)
+                for name in held if isinstance(held, list) else (held,):
+                    if isinstance(name, str):
+                        lines.setdefault(name, []).append(getattr(node, "lineno", 0))
+        return lines
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
     """What `ast.iter_child_nodes` gives, in a third of its time."""
     found: list[ast.AST] = []
-    for field in node._fields:
+    for field in HOLDING_FIELDS.get(type(node), node._fields):
         value = getattr(node, field, None)
         if isinstance(value, ast.AST):
             found.append(value)
-        elif isinstance(value, list):
+        elif value and isinstance(value, list):
             found += [each for each in value if isinstance(each, ast.AST)]
     return found
 
@@ -109,20 +119,21 @@ class Scopes:
             if isinstance(node, FUNCTIONS):
                 self._imports[node], self._locals[node], self._globals[node] = {}, set(), set()
                 bodies.update([node.body] if isinstance(node, ast.Lambda) else node.body)
-            elif isinstance(node, ast.Global | ast.Nonlocal):
+            elif isinstance(node, _OUTER):
                 self._globals[self.function(node)].update(node.names)
             elif isinstance(node, ast.Name):
                 self.named.setdefault(node.id, []).append(node)
         for node in tree.nodes:
             if isinstance(node, _BINDING) and not isinstance(getattr(node, "ctx", None), ast.Load):
                 self._bind(node)
+        self._meant = _BUILTINS.union(*self._imports.values())  # every other name is the file's own
 
     def meaning(self, node: ast.AST | None) -> str:
         """What a name or an attribute stands for; "" for anything of the file's own."""
         if isinstance(node, ast.Attribute):
             base = self.meaning(node.value)
             return f"{base}.{node.attr}" if base in MODULES else ""
-        if not isinstance(node, ast.Name):
+        if not isinstance(node, ast.Name) or node.id not in self._meant:
             return ""
         for scope in self._around(node):
             if node.id in self._globals[scope]:
