@@ -48,7 +48,7 @@ from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.peers import HEAR_EVERY_S, AddressLoop, SharingLoop
 from neurons.race.weights import WeightsLoop
-from neurons.settings.inputs import unix_ms
+from neurons.settings.chain import unix_ms
 from neurons.settings.settings import Settings
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

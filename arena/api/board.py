@@ -15,7 +15,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from arena.export.assembly import signed_content
 from arena.race.machine import IllegalEventError, RaceState, replay, stream_of
@@ -32,11 +32,13 @@ from arena.records.model import (
     VerdictRecord,
 )
 from arena.records.port import StoredSubmission
-from arena.store.postgres import PostgresStore
 from arena.visibility.rule import Moment, may_see, released_moment, settlement_moment
 from foundation.errors import ArenaError
 from judge.rubric import Rubric
 from problems.model import OutcomeScore, Problem
+
+if TYPE_CHECKING:
+    from arena.store.postgres import PostgresStore  # miners' commands read rows, too
 
 REFRESH_S = 1.0
 HOUR_MS = 3_600_000

@@ -14,7 +14,7 @@ import hashlib
 import inspect
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import uvicorn
@@ -26,6 +26,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from arena.api.rows import ErrorAnswer
 from arena.exchange.peer_service import Shares
 from foundation.codes import HOST_FAILED, TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
@@ -45,19 +46,6 @@ _CODES: dict[int, tuple[str, ...]] = {  # by the status that goes with them
     503: ("V2021",),
 }
 _STATUS = {code: status for status, codes in _CODES.items() for code in codes}
-
-
-class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Every answer that is an error. `message` says what happened here; `head` is where the log ends, of a cursor
-    behind its end, `line` the line of an agent file that is to blame."""
-
-    code: str
-    message: str
-    whose_fault: Literal["agent", "client", "validator", "upstream", "problem"]
-    what_it_costs: str
-    what_to_do: str
-    head: int | msgspec.UnsetType = msgspec.UNSET
-    line: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class PlaceError(ArenaError):

@@ -254,7 +254,15 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
 
 
 RACES_KEPT = 12  # of which results are kept: some 350 bytes each
-Place = Annotated[PageStart, Depends()]
+Position = Annotated[str, Query(max_length=512, description="`next` of the page before; empty: from the beginning.")]
+Limit = Annotated[int, Query(ge=1, le=500, description="Most rows of a page.")]
+
+
+def _place(cursor: Position = "", limit: Limit = 100) -> PageStart:
+    return PageStart(cursor, limit)
+
+
+Place = Annotated[PageStart, Depends(_place)]
 RaceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,128}$", description="A race.")]
 AgentId = Annotated[str, Path(pattern=r"^[0-9A-Za-z]{1,128}$", description="An agent version.")]
 SuiteName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="A suite.")]

@@ -11,10 +11,9 @@ import base64
 import binascii
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
-from fastapi import Query
 
 from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
@@ -31,6 +30,19 @@ from problems.model import Bucket, Pool
 RaceStage = Literal["open", "closed", "running", "settling", "settled", "cancelled", "unknown"]
 HOURS_SHOWN = 7 * 24
 _OF_SETTLEMENT = ("reason", "policy_sha256", "seed", "beacon_round", "closing_block", "settling_block")
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Every answer that is an error. `message` says what happened here; `head` is where the log ends, of a cursor
+    behind its end, `line` the line of an agent file that is to blame."""
+
+    code: str
+    message: str
+    whose_fault: Literal["agent", "client", "validator", "upstream", "problem"]
+    what_it_costs: str
+    what_to_do: str
+    head: int | msgspec.UnsetType = msgspec.UNSET
+    line: int | msgspec.UnsetType = msgspec.UNSET
 
 
 # -- races
@@ -516,22 +528,15 @@ def day_rows(board: Board) -> list[DayRow]:
 
 # -- lists
 
-ROWS_MAX = 500
 Key = str | int
 Row = TypeVar("Row")
 
 
-class PageStart:
+class PageStart(NamedTuple):
     """Where in a list a client is, and how many rows it takes."""
 
-    def __init__(
-        self,
-        cursor: Annotated[
-            str, Query(max_length=512, description="`next` of the page before; empty: from the beginning.")
-        ] = "",
-        limit: Annotated[int, Query(ge=1, le=ROWS_MAX, description="Most rows of a page.")] = 100,
-    ) -> None:
-        self.cursor, self.limit = cursor, limit
+    cursor: str
+    limit: int
 
 
 class ListPage(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):

@@ -19,11 +19,10 @@ from typing import Annotated, TypeVar
 import httpx2
 import msgspec
 
-from arena.api.http import ErrorAnswer
-from arena.api.rows import AgentDetail, RaceDetail
+from arena.api.rows import AgentDetail, ErrorAnswer, RaceDetail
 from arena.chain.keys import HttpAuth
 from arena.chain.port import Metagraph
-from arena.door.service import DoorState, SubmissionStatus
+from arena.door.answers import DoorState, SubmissionStatus
 from arena.race.draw import permitted_validators, qualifying_order
 from arena.records.log import agent_version_id
 from arena.records.model import SettlementRecord

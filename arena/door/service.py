@@ -21,13 +21,14 @@ from starlette.responses import Response
 
 from arena.api.board import Board, RaceView
 from arena.api.http import PlaceError, add_refusals, discard_body, json_response, make_app, read_body
-from arena.api.rows import AgentRace, RaceRow, agent_races, race_row
+from arena.api.rows import agent_races, race_row
 from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
+from arena.door.answers import DoorState, OwnRace, PauseState, QualifyingStatus, RacedProblem, SubmissionStatus
 from arena.door.form import PARTS, Parser, SubmissionForm, read_form
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Places, signed_target
-from arena.gate.rules import RULES, Finding
+from arena.gate.rules import RULES
 from arena.policy import Policy
 from arena.race.admission import hold_ends
 from arena.records.body import decode_content
@@ -35,7 +36,6 @@ from arena.records.model import EvaluationRecord, VerdictRecord
 from arena.records.port import (
     EVERY_STATE,
     GATED,
-    AgreedStanding,
     HotkeyState,
     ItemCount,
     StoredSubmission,
@@ -47,20 +47,12 @@ from arena.view.reading import AXES
 from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
 from foundation.codes import PEER_LACKS
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from judge.verdict import Verdict
 from problems.model import POOLS, OutcomeScore
 
 STREAM = "door"
 REASON_CHARS_MAX = 500
-
-
-class PauseState(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether submissions are taken. `reason` is shown to every miner that is turned away."""
-
-    is_paused: bool = False
-    reason: str = ""
-    since_ms: int = 0  # unix milliseconds
 
 
 async def put_pause(store: PostgresStore, state: PauseState) -> None:
@@ -120,61 +112,6 @@ _TO_DO: dict[SubmissionState, str] = {
     "qualified": "nothing: at the next close it may get a seat; one version of an owner races",
     "unqualified": "improve the agent (`arena run AGENT.py`) and submit a new version",
 }
-
-
-class OwnRace(msgspec.Struct, frozen=True, kw_only=True):
-    """One race of an agent: the race as everybody knows it, and how the agent stood in it once that may be shown.
-    `done` of `total` episodes are this validator's; `against`: the name of the agent that was at the top."""
-
-    race: RaceRow
-    stood: AgentRace | None = None
-    reason: str = ""  # of a cancelled one
-    against: str = ""
-    done: int = 0
-    total: int = 0
-
-
-class RacedProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode of a released race: `record`, its number in this validator's log; what was missed, `product 2: price`
-    or how it ended; and what the judge said, a sentence of each model (quality None: nothing)."""
-
-    race_id: str
-    problem_id: str
-    record: int
-    is_solved: bool
-    missed: tuple[str, ...] = ()
-    quality_e4: int | None = None
-    sentences: tuple[str, ...] = ()
-
-
-class QualifyingStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress on the public suite at this validator. Scores are ten-thousandths; None until it is decided."""
-
-    done: int
-    total: int
-    score_e4: int | None
-    needed_e4: int
-
-
-class SubmissionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one agent version stands with this validator."""
-
-    agent_version_id: str
-    name: str
-    hotkey: str
-    state: SubmissionState
-    commitment_block: int
-    received_ms: int  # unix milliseconds
-    next_allowed_block: int  # for this hotkey's next commitment
-    block: int  # final now
-    failure: Failure | None
-    findings: tuple[Finding, ...]
-    held_until_block: int  # of a hold that runs out; else 0
-    qualifying: QualifyingStatus | None
-    agreed: AgreedStanding | None
-    races: tuple[OwnRace, ...]
-    problems: tuple[RacedProblem, ...]  # of the newest released race
-    what_to_do: str
 
 
 class Desk:
@@ -402,19 +339,6 @@ class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
     hotkey: ShareRules = ShareRules(requests_per_s=1.0, requests_burst=30)
     nonce_keep_ms: int = 300_000
     nonces_per_hotkey: int = 1_024
-
-
-class DoorState(msgspec.Struct, frozen=True, kw_only=True):
-    """What anybody may know: for whom to sign requests, under which rules, whether submissions are taken, and at which
-    port of the same host races and agents can be read (`arena/api`); 0: nowhere."""
-
-    validator: str
-    netuid: int
-    policy: str
-    policy_sha256: str
-    traces_licence: str = ""  # as the policy states it
-    pause: PauseState
-    reads_port: int = 0
 
 
 class Door:

@@ -22,7 +22,7 @@ from fastapi import Query
 from arena.api.board import Board, RaceView
 from arena.api.rows import ListedAgent, agent_rows, by_commitment, standings_of
 from arena.chain.real import BLOCK_MS
-from arena.door.service import SubmissionStatus
+from arena.door.answers import SubmissionStatus
 from arena.race.settle import readable_policy
 from arena.race.weights import margin_e4
 from arena.records.model import SettlementRecord, Standing

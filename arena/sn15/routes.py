@@ -32,8 +32,9 @@ from arena.api.reads import deliver_source
 from arena.api.rows import ListedAgent
 from arena.chain.keys import HttpCheck, canonical_hotkey, verify
 from arena.chain.real import BLOCK_MS
+from arena.door.answers import SubmissionStatus
 from arena.door.form import UNSIGNED_PARTS, read_form
-from arena.door.service import Door, SubmissionStatus, form_document
+from arena.door.service import Door, form_document
 from arena.records.port import StoredSubmission
 from arena.sn15.picture import Answer, Picture, block_time_ms, utc_text, uuid_of, version_uuid, violation
 from arena.submissions.submission import CooldownError

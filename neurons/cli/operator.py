@@ -57,7 +57,8 @@ def publish(
     from arena.exchange.publishing import collect
     from arena.exchange.publishing import publish as sign_and_keep
     from neurons.loops.operator_files import keep_sketch, open_releases, write_policy
-    from neurons.settings.inputs import policy_of, unix_ms
+    from neurons.settings.chain import unix_ms
+    from neurons.settings.inputs import policy_of
 
     flags = {"state_dir": state_dir, "netuid": netuid, "network": wallet.network, "policy": policy}
     settings = settings_of(flags)

@@ -180,7 +180,7 @@ class WalletFlags(KeyFlags):
 
     def open(self) -> Signer:
         """Its signer. Raises ArenaError V2030 for a key that can't be read or a setting."""
-        from neurons.settings.inputs import signer_of
+        from neurons.settings.chain import signer_of
 
         return signer_of(settings_of(vars(self)))
 

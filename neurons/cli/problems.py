@@ -347,7 +347,8 @@ def seal(
     twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where
     the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
     """
-    from neurons.settings.inputs import policy_of, unix_ms
+    from neurons.settings.chain import unix_ms
+    from neurons.settings.inputs import policy_of
 
     settings = options.settings_of({"policy": policy, "network": wallet.network})
     rules = policy_of(settings)

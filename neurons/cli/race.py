@@ -182,8 +182,9 @@ def forecast(
     its policy's limits.
     """
     from neurons.health.status import dollars
+    from neurons.settings.chain import unix_ms
     from neurons.settings.endpoints import episode_costs, most_of_episode, prices_of
-    from neurons.settings.inputs import policy_of, unix_ms
+    from neurons.settings.inputs import policy_of
     from neurons.settings.settings import resolve
 
     settings = resolve({"state_dir": state_dir}, config).settings

@@ -131,7 +131,7 @@ def verify(
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint=hint)
     from arena.chain.opening import open_subtensor
     from arena.records.verification import verify_store
-    from neurons.settings.inputs import unix_ms
+    from neurons.settings.chain import unix_ms
 
     given = (path.read_bytes().decode(errors="replace") for path in checkpoint or ())
     points, subtensor = [read_checkpoint(note, verify_signature) for note in given], None
@@ -379,7 +379,7 @@ async def serve(
     from arena.web.server import TailServer
     from harness.catalogue.server import listen
     from neurons.race.log import open_explainer
-    from neurons.settings.inputs import unix_ms
+    from neurons.settings.chain import unix_ms
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

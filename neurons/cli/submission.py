@@ -33,8 +33,8 @@ from neurons.cli.options import KeyFlags, NetworkOption, command, settings_of
 from neurons.cli.presenter import EXIT_FAILED, EXIT_INTERRUPTED, badge, refuse, share_text, show
 
 if TYPE_CHECKING:
+    from arena.door.answers import OwnRace, RacedProblem, SubmissionStatus
     from arena.door.client import DoorAnswer, DoorClient
-    from arena.door.service import OwnRace, RacedProblem, SubmissionStatus
     from arena.policy import Policy
     from neurons.settings.settings import Settings
 
@@ -108,7 +108,7 @@ class MinerSession:
         """Commit to a source: what is handed in afterwards, and what to say of it. Raises ArenaError A1008, A1010,
         U3030, U3031."""
         from arena.submissions.submission import commit
-        from neurons.settings.inputs import unix_ms
+        from neurons.settings.chain import unix_ms
 
         made, block = await commit(self.signer, name, source, subtensor=self.chain, now_ms=unix_ms(), is_anew=is_anew)
         names = ("agent_version_id", "agent_sha256", "commitment_sha256", "hotkey")
@@ -120,7 +120,7 @@ def open_chain(settings: Settings) -> Subtensor:
     """The chain that a miner's command reads: a local one that its validator made, since a miner makes none. Raises
     ArenaError V2030, U3030."""
     from arena.chain.opening import local_chain_path
-    from neurons.settings.inputs import chain_of
+    from neurons.settings.chain import chain_of
 
     path = local_chain_path(settings.state_dir)
     if settings.network == LOCAL_NETWORK and not os.access(path, os.W_OK):
@@ -135,7 +135,7 @@ def open_chain(settings: Settings) -> Subtensor:
 async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncIterator[MinerSession]:
     """The session of the settings' hotkey. Raises ArenaError V2030, U3030."""
     from arena.door.client import DoorClient
-    from neurons.settings.inputs import signer_of
+    from neurons.settings.chain import signer_of
 
     signer, chain = signer_of(settings), open_chain(settings)
     async with DoorClient(HttpAuth(signer, time.time_ns)) as client:

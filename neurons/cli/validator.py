@@ -174,7 +174,7 @@ def status(
     """
     from neurons.health.status import page
     from neurons.node.reporting import look, read_store
-    from neurons.settings.inputs import unix_ms
+    from neurons.settings.chain import unix_ms
 
     if config is not None:
         state_dir = settings_of({"state_dir": state_dir}, config).state_dir
@@ -201,8 +201,9 @@ def pause(
     What was taken goes on: gate, qualifying and races. Miners' commitments keep their place on chain. Also for a
     validator that does not run at present.
     """
-    from arena.door.service import REASON_CHARS_MAX, PauseState, put_pause
-    from neurons.settings.inputs import unix_ms
+    from arena.door.answers import PauseState
+    from arena.door.service import REASON_CHARS_MAX, put_pause
+    from neurons.settings.chain import unix_ms
 
     reason = reason.strip()
     if is_over is bool(reason) or len(reason) > REASON_CHARS_MAX or not reason.isprintable():

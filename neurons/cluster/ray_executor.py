@@ -73,7 +73,7 @@ def require_no_keys(state_dir: Path | None) -> None:
     import psutil
 
     from neurons.health.status import SILENT_MS, read_node_file
-    from neurons.settings.inputs import unix_ms
+    from neurons.settings.chain import unix_ms
     from neurons.settings.settings import resolve
 
     settings = resolve({"state_dir": state_dir}).settings

@@ -24,8 +24,9 @@ from foundation.codes import CHAIN_STANDS, FILES_LACKING, NO_SANDBOX, STATE_PRUN
 from foundation.errors import ArenaError, redacted
 from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS, duration
 from neurons.node.reporting import look
+from neurons.settings.chain import chain_of, signer_of, unix_ms
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
-from neurons.settings.inputs import chain_of, policy_of, prepare_suite, signer_of, titles_file, unix_ms
+from neurons.settings.inputs import policy_of, prepare_suite, titles_file
 from neurons.settings.settings import WORKERS_MAX, Settings
 from neurons.worker.ports import RESERVED_BYTES, episode_bytes, usable_memory_bytes, worker_count
 

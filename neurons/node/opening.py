@@ -53,6 +53,7 @@ from neurons.race.clock import RaceClock
 from neurons.race.log import newest_race
 from neurons.race.peers import SharingLoop, exchange_port, open_sharing
 from neurons.settings import inputs
+from neurons.settings.chain import chain_of, signer_of, unix_ms
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints, episode_costs, most_of_episode
 from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import WorkerPool
@@ -79,7 +80,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     U3039 and V2032 (the chain has not what this release asks). For each `arena doctor` has a row that fails.
     """
     stage = functools.partial(structlog.get_logger().info, "starting")
-    signer, chain, objects = require_settings(settings), inputs.chain_of(settings), open_bodies(settings)
+    signer, chain, objects = require_settings(settings), chain_of(settings), open_bodies(settings)
     make_own_folder(settings.state_dir)
     require_ports(settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -106,7 +107,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         pool = await _open_pool(settings, policy, upstreams, judges, stack)
         stage(text="starting: the public problems and the gate")
         suite = inputs.prepare_suite(settings, policy, signer.hotkey)
-        beacon = open_beacon(settings.network, inputs.unix_ms)
+        beacon = open_beacon(settings.network, unix_ms)
         serving = open_serving(settings, location, policy, suite, stack)
         host, local_chain = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0), None
         if settings.local_chain_port and isinstance(chain, LocalSubtensor):
@@ -120,7 +121,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             chain=chain,
             beacon=beacon,
             store=store,
-            sequencer=Sequencer(store, signer, inputs.unix_ms, host),
+            sequencer=Sequencer(store, signer, unix_ms, host),
             pool=pool,
             bank=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
             suite=suite,
@@ -133,10 +134,10 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             ),
             host=host,
             state_dir=settings.state_dir,
-            now_ms=inputs.unix_ms,
+            now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            purse=Purse(store, settings.budget, most_of_episode(*spending), episode_costs(*spending), inputs.unix_ms),
+            purse=Purse(store, settings.budget, most_of_episode(*spending), episode_costs(*spending), unix_ms),
             variants=suite_variants(suite, lambda: inputs.catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,
@@ -186,7 +187,7 @@ def problem_source(
         counts = inputs.spread_evenly(batch_problems)
         made = maker().make(seed=secrets.randbits(256), counts=counts)  # ids and answers follow
         batch = seal(race_id, sorted(made, key=lambda problem: problem.problem_id), secrets.token_bytes(SALT_BYTES))
-        return lock_batch(batch, round_number, timelock=timelock, signer=signer, made_ms=inputs.unix_ms())
+        return lock_batch(batch, round_number, timelock=timelock, signer=signer, made_ms=unix_ms())
 
     return make, maker
 
@@ -223,10 +224,10 @@ def require_settings(settings: Settings) -> Signer:
     for what is no location of bodies."""
     inputs.policy_of(settings)
     open_bodies(settings)
-    signer, location = inputs.signer_of(settings), read_location(settings.state_dir)
+    signer, location = signer_of(settings), read_location(settings.state_dir)
     is_made = settings.network != LOCAL_NETWORK or local_chain_path(settings.state_dir).exists()
     if is_made or settings.mechanism or settings.wallet_proxy:  # asking for a new local chain would make it
-        inputs.chain_of(settings)
+        chain_of(settings)
     if settings.local_chain_port and settings.network != LOCAL_NETWORK:
         raise ArenaError("V2030", f"local_chain_port: the chain of {settings.network} is not this machine's to serve")
     if location is not None and location.validator != signer.hotkey:

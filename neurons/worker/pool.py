@@ -22,7 +22,7 @@ from foundation.codes import HOST_FAILED, JOB_QUARANTINED, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from harness.sandbox.port import SandboxLevel
 from neurons.health.status import RestingSlot
-from neurons.settings.inputs import unix_ms
+from neurons.settings.chain import unix_ms
 from neurons.worker import ports
 
 RESTS = Backoff(first_ms=1_000, most_ms=300_000)  # of a slot, by failed starts in a row

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from arena.api.board import Board
-from arena.door.service import Desk, SubmissionStatus
+from arena.door.answers import SubmissionStatus
+from arena.door.service import Desk
 from arena.gate.rules import finding, make_report
 from arena.policies import PAPER, policy_by_name
 from arena.policy import Policy

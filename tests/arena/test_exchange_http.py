@@ -16,8 +16,8 @@ import pytest
 from arena.api.client import TailClient
 from arena.chain.keys import MAX_AGE_S, SKEW_S, HttpAuth, keypair_signer, verify
 from arena.chain.port import Metagraph, Neuron
+from arena.door.answers import DoorState, PauseState
 from arena.door.client import DoorClient, find_doors
-from arena.door.service import DoorState, PauseState
 from arena.exchange import port as ports
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, Case, HttpNet, Node

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from arena.door.service import PauseState, put_pause
+from arena.door.answers import PauseState
+from arena.door.service import put_pause
 from arena.gate.rules import finding, make_report
 from arena.records.model import Subject
 from arena.records.port import WorkItem
