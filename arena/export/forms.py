@@ -163,9 +163,11 @@ class ParquetFile:
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema()), row_group_size=_GROUP_ROWS)
 
 
-def read_rows(path: Path, group: int | None = None) -> Iterator[ViewRow]:
-    """The rows of a file that `ParquetFile` wrote, a row group at a time; of one row group where it is given."""
-    names = [name for name in schema().names if name != "tools"]  # they follow from the row's profile and their hash
+def read_rows(path: Path, group: int | None = None, *, has_opinions: bool = True) -> Iterator[ViewRow]:
+    """The rows of a file that `ParquetFile` wrote, a row group at a time; of one row group where it is given. Without
+    `has_opinions` they hold none."""
+    unread = {"tools"} if has_opinions else {"tools", "opinions"}  # tools follow from the row's profile and their hash
+    names = [name for name in schema().names if name not in unread]
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups) if group is None else (group,):
             table = file.read_row_group(number, columns=names, use_threads=False)
@@ -190,7 +192,7 @@ def values_of(column: Any) -> list[Any]:
 
 
 def _row(values: dict[str, Any]) -> ViewRow:
-    told = {name: decoder.decode(values[name]) for name, decoder in _JSON.items()}
+    told = {name: decoder.decode(values.get(name, "[]")) for name, decoder in _JSON.items()}
     return ViewRow(
         facts=msgspec.convert({name: values[name] for name in _FACTS}, TrajectoryFacts),
         conversation=Conversation(

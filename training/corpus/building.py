@@ -44,7 +44,7 @@ from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import coded, whole_folder
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
-from foundation.long_work import Progress, no_progress
+from foundation.long_work import Progress, no_progress, rare_collections
 from harness.chat import ChatMessage, chat_of, message_of, served_message
 from training.corpus import model
 from training.corpus.duplicates import Spool, sorted_on_disk
@@ -445,6 +445,7 @@ def open_sources(
     return Sources(shards=tuple(shards), hashes=tuple(sorted(hashes)), is_trusted_unsigned=is_trusted, names=names)
 
 
+@rare_collections()
 def filter_sources(
     sources: Sources,
     task: Task,
@@ -485,6 +486,7 @@ def filter_sources(
     )
 
 
+@rare_collections()
 def write_filtered(
     filtered: Filtered,
     out: Path,

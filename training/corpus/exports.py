@@ -502,7 +502,7 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order. Raises ArenaError V2050 for a file that changed since it was verified."""
         with self.files.here() as folder:
-            for row in read_rows(folder / self.name, self.group):
+            for row in read_rows(folder / self.name, self.group, has_opinions=False):
                 try:
                     trace = trace_of_row(row, is_verified=self.is_verified)
                 except ArenaError as error:

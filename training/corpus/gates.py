@@ -433,7 +433,7 @@ def _titles(trace: Trace, ids: Sequence[str]) -> tuple[str, ...]:
     """Titles that results of the trace give the products it recommends."""
     wanted, titles = set(ids), dict[str, None]()
     for message in trace.messages:
-        if message.role == "tool" and any(one in message.content for one in wanted):
+        if message.role == "tool" and '"title"' in message.content and any(one in message.content for one in wanted):
             try:
                 products = objects_in(msgspec.json.decode(message.content))
             except (msgspec.DecodeError, RecursionError):
