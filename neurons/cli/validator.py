@@ -31,7 +31,10 @@ from neurons.cli.options import (
 from neurons.cli.presenter import EXIT_FAILED, EXIT_NOT_READY, say, show
 
 if TYPE_CHECKING:
+    from arena.records.port import UsageTotal
+    from arena.store.postgres import PostgresStore
     from neurons.race.beside import Beside
+    from neurons.race.log import Settled
 
 _RUN, _WORDS = "run", ("status", "pause", "report")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
@@ -226,13 +229,17 @@ def report(
     arena validator report https://HOST --state-dir node
 
     For one that runs beside another node with --shadow, which races and sets no weights. By agent: scores, ranks,
-    shares of the weights, and what it would have been paid a day. A file holds what `/v1/public/races/RACE` and
-    `/v1/public/top-miner-payout` answered. An agent is found by its hotkey, else by its name.
+    shares of the weights, what it would have been paid a day, and what its models and judges cost here. A file holds
+    what `/v1/public/races/RACE` and `/v1/public/top-miner-payout` answered. An agent is found by its hotkey, else by
+    its name.
     """
     from neurons.cli.race import settled_and_named
     from neurons.race.beside import compare, fetch_other, read_other
 
-    settled, names = store.run(lambda logs: settled_and_named(logs, validator))
+    async def read(logs: PostgresStore) -> tuple[list[Settled], dict[str, str], list[UsageTotal]]:
+        return *await settled_and_named(logs, validator), await logs.usage_totals()
+
+    settled, names, usage = store.run(read)
     if re.match(r"https?://", other):
         found = fetch_other(other)
     else:
@@ -241,12 +248,14 @@ def report(
         except OSError as error:
             raise typer.BadParameter(f"{other}: {error.strerror}") from error
     plain = {version: name.split(" ")[0] for version, name in names.items()}
-    beside = compare([each.settlement for each in settled], plain, found, days)
+    beside = compare([each.settlement for each in settled], plain, found, days, usage)
     show(beside, beside_lines(beside))
 
 
 def beside_lines(beside: Beside) -> Iterator[str]:
     """The report in a terminal."""
+    from neurons.health.status import dollars
+
     here, there = beside.races
     yield f"the last {beside.days} days: {len(here)} races here, {len(there)} there"
     yield f"{'':<23} {'score':>13} {'rank':>11} {'weights':>15} {'TAO a day':>13}"
@@ -266,6 +275,17 @@ def beside_lines(beside: Beside) -> Iterator[str]:
     yield f"same order: {beside.same_order[0]} of {beside.same_order[1]} pairs of agents that raced on both sides"
     yield f"without scores: {beside.without_scores[0]} races here, {beside.without_scores[1]} there"
     yield f"faults here: {beside.void} problems void, {beside.missing} results missing, {beside.faulted} lost to faults"
+    yield "costs there: not published"
+    if beside.cost_days is None:
+        yield "costs here: no race asked a model"
+        return
+    yield f"costs here, {beside.cost_days[0]} to {beside.cost_days[1]} (UTC), in tokens and USD:"
+    yield f"{'agent':<23} {'its inference':>27} {'its judging':>27}"
+    rows = [(f"{one.name[:14]:<14} {one.miner_hotkey[:8]}", one.here.costs) for one in beside.agents if one.here]
+    for name, costs in [*rows, ("all, qualifying too", beside.costs)]:
+        if costs is not None:
+            cells = (f" {one.tokens:>13,} {dollars(one.micro_usd):>13}" for one in (costs.inference, costs.judging))
+            yield f"{name:<23}" + "".join(cells)
 
 
 @command(doctor_app, cls=SettingsCommand)

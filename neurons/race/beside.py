@@ -7,8 +7,8 @@ agent is the same on both sides by its miner's hotkey, else by its name. Every r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from itertools import combinations
 
 import httpx2
@@ -16,9 +16,11 @@ import msgspec
 
 from arena.chain.port import Metagraph, Neuron
 from arena.policy import WeightRules
+from arena.race.forecast import Cost, spent
 from arena.race.settle import readable_policy
 from arena.race.weights import Finisher, chain_vector, reference_vector
 from arena.records.model import SettlementRecord
+from arena.records.port import UsageTotal
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
@@ -79,6 +81,13 @@ class Other(msgspec.Struct, frozen=True, kw_only=True):
     pay: ForeignPay | None = None
 
 
+class Costs(msgspec.Struct, frozen=True):
+    """What agents' inference and what judging cost."""
+
+    inference: Cost = Cost()
+    judging: Cost = Cost()
+
+
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """How one agent did on one side: means over the races it ran, and over all races its share of the weights."""
 
@@ -87,6 +96,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     rank: float = 0.0
     share_e4: int = 0
     tao_per_day: float | None = None  # None where the top's pay is not known
+    costs: Costs | None = None  # None where they are not published
 
 
 class AgentBeside(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,16 +121,24 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     void: int  # here: problems that counted for nobody
     missing: int  # and those that an agent has no result of, or lost to faults
     faulted: int
+    cost_days: tuple[str, str] | None  # here: the last `days` (UTC) up to the last one on which a race asked a model
+    costs: Costs  # of these days, with qualifying, the control agent and agents that did not race
 
 
 _Race = dict[str, tuple[int, int]]  # by hotkey, and BURNED: score and share of the weights, ten-thousandths
 
 
-def compare(settled: Sequence[SettlementRecord], names: Mapping[str, str], other: Other, days: int) -> Beside:
+def compare(
+    settled: Sequence[SettlementRecord],
+    names: Mapping[str, str],
+    other: Other,
+    days: int,
+    usage: Sequence[UsageTotal] = (),
+) -> Beside:
     """The last `days` of both sides, each counted back from its latest race.
 
-    `settled` is in order of time; `names` are agents' names by version. Weights here follow each race's own policy,
-    there SN15's rule, both for a subnet on which every agent of the race is registered.
+    `settled` is in order of time; `names` are agents' names by version; `usage` is this side's ledger. Weights here
+    follow each race's own policy, there SN15's rule, both for a subnet on which every agent of the race is registered.
     """
     since_block = settled[-1].closing_block - days * BLOCKS_PER_DAY if settled else 0
     recent = [each for each in settled if each.closing_block > since_block]
@@ -130,7 +148,10 @@ def compare(settled: Sequence[SettlementRecord], names: Mapping[str, str], other
     theirs = [each for each in ended if each.is_scored]
     for each in theirs:
         called = {one.miner_hotkey or "": one.agent_name or "" for one in each.qualifiers} | called
+    hotkeys = {row.agent_version_id: row.miner_hotkey for each in ours for row in each.standings}
+    cost_days, costs = _costs(usage, {each.race_id for each in recent}, hotkeys, days)
     here = _sides([_race_here(each) for each in ours], other.pay)
+    here = {key: msgspec.structs.replace(side, costs=costs.get(key, Costs())) for key, side in here.items()}
     there = _sides([_race_there(each) for each in theirs], other.pay)
     agents = [
         AgentBeside(name=called[hotkey], miner_hotkey=hotkey, here=here.get(hotkey), there=there.get(hotkey))
@@ -152,7 +173,23 @@ def compare(settled: Sequence[SettlementRecord], names: Mapping[str, str], other
         void=sum(len(each.void) for each in ours),
         missing=sum(row.missing for each in ours for row in each.standings),
         faulted=sum(row.faulted for each in ours for row in each.standings),
+        cost_days=cost_days,
+        costs=costs[""],
     )
+
+
+def _costs(
+    usage: Sequence[UsageTotal], race_ids: Collection[str], hotkeys: Mapping[str, str], days: int
+) -> tuple[tuple[str, str] | None, dict[str, Costs]]:
+    """The days that are counted, and their costs: of all under "", and by hotkey of the versions in `hotkeys`."""
+    last = max((row.day for row in usage if row.race_id in race_ids), default="")
+    since = (date.fromisoformat(last) - timedelta(days=days - 1)).isoformat() if last else ""
+    found: dict[str, list[UsageTotal]] = {"": [row for row in usage if since <= row.day <= last]}
+    for row in found[""]:
+        if hotkey := hotkeys.get(row.agent_version_id):
+            found.setdefault(hotkey, []).append(row)
+    sums = {key: Costs(*spent(rows)) for key, rows in found.items()}
+    return (since, last) if last else None, sums
 
 
 def _as_here(race: ForeignRace, called: Mapping[str, str]) -> ForeignRace:
