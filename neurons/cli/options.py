@@ -50,8 +50,9 @@ def shipped_path(name: str) -> Path:
     `training/recipes/`): the pages' lines run without a checkout, too.
     """
     path, package = Path(name), Path(__file__).parents[2]
-    root = {"examples": package / "harness" / "agents", "training": package}.get(name.partition("/")[0])
-    return path if root is None or path.exists() or not (root / path).exists() else root / path
+    shipped = {"examples": package / "harness" / "agents", "training/recipes": package}
+    found = [root / path for begin, root in shipped.items() if path.is_relative_to(begin) and ".." not in path.parts]
+    return path if path.exists() or not found or not found[0].exists() else found[0]
 
 
 # -- a node: its folder, its store, its policy
