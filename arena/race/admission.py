@@ -32,7 +32,7 @@ from arena.records.model import (
 )
 from arena.records.port import AgreedStanding
 from arena.submissions.submission import CooldownClass, cooldown_blocks, refused_by_cooldown
-from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, Owner
+from foundation.codes import CAP_REACHED, JOB_QUARANTINED, JUDGE_UNUSABLE, Owner
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import OutcomeScore
 
@@ -146,7 +146,7 @@ class RaceRecords:
         self.first: dict[tuple[str, str], Subject] = {}  # by validator and agent: which submission it qualified
         self._owing: dict[tuple[str, str], list[LoggedRecord[EvaluationRecord]]] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
-        self._quarantined: set[tuple[str, str]] = set()  # validator and body
+        self._given_up: dict[tuple[str, str], str] = {}  # why a body gets no verdict in a race, by validator and body
         self._results: dict[tuple[str, str], list[QualifyingResult]] = {}  # by agent and policy hash
         self._closings: dict[str, dict[tuple[str, str], Owner]] = {}  # by agent, then by validator and problem id
 
@@ -192,8 +192,8 @@ class RaceRecords:
                     self._found(row, (said.coefficient_e4,))
         elif said.failure.code == JUDGE_UNUSABLE:
             self._refusals[key] += 1
-        elif said.failure.code == JOB_QUARANTINED:
-            self._quarantined.add(key)
+        elif said.failure.code in (JOB_QUARANTINED, CAP_REACHED):
+            self._given_up[key] = said.failure.code
 
     def _found(self, row: LoggedRecord[EvaluationRecord], score: tuple[int | None] | None) -> None:
         """Keep what an evaluation says of its problem: a score, None for a withdrawn one; nothing for no `score`."""
@@ -209,7 +209,7 @@ class RaceRecords:
         """A validator's evaluations with an outcome and no verdict yet, successes first, then oldest first.
 
         A body that the judge refused `REFUSALS_MAX` times is not asked about again, nor in a race one that is
-        quarantined.
+        quarantined or met a cap on cost: the race ends without it.
         """
         rows = [
             row
@@ -217,7 +217,7 @@ class RaceRecords:
             for row in owing
             if row.validator == validator
             and self._refusals[key] < REFUSALS_MAX
-            and not (row.record.context.stage == "race" and key in self._quarantined)
+            and not (row.record.context.stage == "race" and key in self._given_up)
         ]
         return sorted(rows, key=lambda row: (not is_success(row.record), row.seq))
 
@@ -239,7 +239,8 @@ class RaceRecords:
 
     def quarantined(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
         """A validator's evaluations whose judging ended the workers of two slots, and that have no verdict."""
-        return [row for key in self._quarantined for row in self._owing.get(key, ()) if row.validator == validator]
+        keys = [key for key, code in self._given_up.items() if code == JOB_QUARANTINED and key[0] == validator]
+        return [row for key in keys for row in self._owing.get(key, ())]
 
     def forget(self, agent_version_id: str, policy_sha256: str) -> None:
         """Let go of an agent's results under a policy: it was decided."""

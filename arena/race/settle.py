@@ -68,7 +68,7 @@ from foundation.errors import ArenaError
 _UNIT = 10_000
 
 
-NO_BEACON = "the beacon did not come"
+NO_BEACON, CAPPED = "the beacon did not come", "a cap on what models cost was reached"
 
 
 def settle(inputs: SettlementInputs) -> SettlementRecord:
@@ -97,11 +97,19 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     blank = replace(blank, seed=seed, beacon_round=beacon.round, drawn=drawn)
     counted = count_results(inputs, seed, drawn)
     if not any(counted.control.values()):
-        return replace(blank, reason="no validator gave a result")
+        return replace(blank, reason="no validator gave a result" + _capped(drawn, counted))
     scores = score_field(stated.field, drawn, counted, inputs.policy.race, len(stated.validators))
+    capped = _capped(scores.void, counted)
+    reason = f"{len(scores.void)} of {len(drawn)} problems are void{capped}"
     if len(scores.void) * _UNIT > inputs.policy.race.cancel_void_e4 * len(drawn):
-        return replace(blank, void=scores.void, reason=f"{len(scores.void)} of {len(drawn)} problems are void")
-    return _settled(inputs, blank, scores, counted)
+        return replace(blank, void=scores.void, reason=reason)
+    return _settled(inputs, replace(blank, reason=reason if capped else ""), scores, counted)
+
+
+def _capped(void: Iterable[str], counted: Counted) -> str:
+    """What a reason goes on with where a cap stopped some of these problems."""
+    caps = sorted({cap for problem_id in void for cap in counted.stopped.get(problem_id, ())})
+    return f": {CAPPED} ({', '.join(caps)})" if caps else ""
 
 
 def _in_order(inputs: SettlementInputs) -> RaceInputs:

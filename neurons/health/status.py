@@ -194,6 +194,7 @@ class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     stage: str
     deadline: Deadline | None = None
     open_items: int = 0
+    reason: str = ""  # as its settlement states it
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -398,6 +399,7 @@ def page(status: Status) -> str:
     if store is not None:
         race = store.race
         text = f"{race.race_id} {race.stage}" if race else "none opened yet"
+        text += f": {race.reason}" if race and race.reason else ""
         if race and race.deadline:
             text += f"; {race.deadline.what} {moment(race.deadline.at_ms)}"
         work = f"{race.open_items if race else 0} of the race open, {store.open_qualifying} of qualifying open"

@@ -142,9 +142,11 @@ class Purse:
                 )
                 self._spent[name] = [(inference.micro_usd or 0) + (judging.micro_usd or 0), judging.tokens]
             if usd:
-                found.append(_Cap(f"{name}: ${usd:.2f}", 0, round(usd * MICRO) - self._spent[name][0]))
+                amount = max(f"{usd:,}", f"{usd:,.2f}", key=len)
+                cap = f"{name}: {'race' if name == race_id else 'day'}_usd ${amount}"
+                found.append(_Cap(cap, 0, round(usd * MICRO) - self._spent[name][0]))
             if tokens:
-                found.append(_Cap(f"{name}: {tokens:,} tokens of judges", 1, tokens - self._spent[name][1]))
+                found.append(_Cap(f"{name}: judge_race_tokens {tokens:,}", 1, tokens - self._spent[name][1]))
         return found
 
     def _lacking(self, plan: _Plan, context: Context, caps: Iterable[_Cap]) -> _Cap | None:

@@ -197,6 +197,7 @@ async def read_store(store: PostgresStore, now_ms: int, *, with_money: bool = Fa
             stage=state.stage,
             deadline=next_deadline(state, store.validator, now_ms),
             open_items=await store.open_items(state.race_id, "race"),
+            reason=state.settlement.reason if state.settlement else "",
         )
     return StoreFacts(
         hotkey=store.validator,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from arena.race.forecast import Cost, forecast, past_episodes, spent
 from arena.records.model import Context, Subject
@@ -97,7 +97,8 @@ def test_a_race_costs_what_its_endpoint_counted_and_ends_cleanly_at_its_cap(
     raced = [row for row in rows if row.stage == "race"]
     assert (spent(raced)[0].plus(spent(raced)[1]).micro_usd or 0) <= cap * 1e6
     if state == "cancelled":
-        assert settlement.reason == "3 of 6 problems are void" and not settlement.standings
+        why = "3 of 6 problems are void: a cap on what models cost was reached (race_usd $0.20)"
+        assert settlement.reason == why and not settlement.standings
     else:
         assert len(settlement.standings) == 1 and settlement.standings[0].missing == 0
         every = past_episodes(rows)
@@ -116,12 +117,13 @@ class Books:
     async def usage_totals(self) -> list[UsageTotal]:
         return self.rows
 
-    def put(self, context: Context, micro_usd: int, upstream: str = "m") -> ModelUsage:
-        usage = ModelUsage(upstream=upstream, model="m", requests=1, prompt_tokens=9, cost_micro_usd=micro_usd)
-        fields = {name: getattr(usage, name) for name in usage.__struct_fields__}
+    def put(self, context: Context, micro_usd: int) -> list[ModelUsage]:
+        counts = {"model": "m", "requests": 1, "prompt_tokens": 9}
+        costs = {"m": micro_usd, "judge/m": 0}
+        found = [ModelUsage(upstream=name, cost_micro_usd=cost, **counts) for name, cost in costs.items()]
         about = {"day": "2026-01-01", "race_id": context.race_id, "stage": context.stage, "agent_version_id": "a"}
-        self.rows.append(UsageTotal(episodes=1, **about, **fields))
-        return usage
+        self.rows += [UsageTotal(episodes=1, **about, **asdict(usage)) for usage in found]
+        return found
 
 
 RACE_ITEMS = [
@@ -148,7 +150,7 @@ async def run_all(purse: Purse, books: Books, costs: list[int]) -> dict[str, set
             ran.setdefault(context.problem_id, set()).add(refused is None)
             if refused is None:
                 await asyncio.sleep(0)
-                purse.leave(context, [books.put(context, micro_usd)])
+                purse.leave(context, books.put(context, micro_usd))
             else:
                 assert refused.code == "U3022"
 
@@ -176,15 +178,22 @@ def test_no_cap_is_passed_and_a_process_that_starts_again_knows_what_was_spent(c
     asyncio.run(course())
 
 
-async def test_a_problem_without_room_is_not_begun_once_the_mean_is_known() -> None:
+@pytest.mark.parametrize(
+    ("budget", "cap"),
+    [
+        (Budget(race_usd=0.004), "r/1: race_usd $0.004"),
+        (Budget(judge_race_tokens=72), "r/1: judge_race_tokens 72"),  # nor is it run without a verdict
+    ],
+)
+async def test_a_problem_without_room_is_not_begun_once_the_mean_is_known(budget: Budget, cap: str) -> None:
     books, first = Books(), RACE_ITEMS[0].context
     for number in range(8):
         books.put(replace(first, race_id=f"r/0{number}"), 500)
-    purse = Purse(books, Budget(race_usd=0.004), (Cost(micro_usd=MOST), Cost()), (Cost(), Cost()), lambda: 0)
+    purse = Purse(books, budget, (Cost(micro_usd=MOST), Cost()), (Cost(), Cost()), lambda: 0)
     await purse.plan("r/1", RACE_ITEMS, (), ())  # three problems of three pairs at 500
     ran = await run_all(purse, books, [500] * len(RACE_ITEMS))
     assert sorted(map(sorted, ran.values())) == [[False], [True], [True]]
-    assert purse.refusal is not None and "r/1: $0.00" in purse.refusal.detail
+    assert purse.refusal is not None and purse.refusal.detail == cap
 
 
 def test_a_cap_needs_prices_and_the_older_setting_says_where_it_went(tmp_path: Path) -> None:

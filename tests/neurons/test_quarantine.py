@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import verify
+from arena.race.forecast import Cost
 from arena.records.verification import verify_store
 from foundation.codes import Owner
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from neurons.health.status import NodeFile, assess
+from neurons.loops.purse import Purse
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop
 from neurons.race.episodes import VerdictLoop
-from neurons.settings.settings import resolve
+from neurons.settings.settings import Budget, resolve
 from neurons.worker import pool as pool_module
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import EvaluateJob, Faulted, Reply, worker_setup
@@ -142,3 +144,21 @@ async def test_a_race_goes_on_without_the_verdict_that_ends_its_workers_and_stat
     assert state.settlement is not None and state.settlement.state == "settled"
     defects = (await verify_store(desk.store, verify)).defects
     assert {defect.rule for defect in defects} == {"body"}  # the stand's bodies are of no real episode
+
+
+async def test_verdicts_that_a_cap_stops_keep_their_traces_and_hold_up_no_race(desk):
+    await desk.settle_in()
+    await desk.submit("one")
+    await desk.turn_until("running")
+    desk.unjudged = Failure(code="U3020")  # an outage of the judge costs verdicts, which are owed
+    await desk.clock.turn()
+    await desk.work()
+    await desk.clock.turn()
+    (log,) = [log for log in desk.clock.current_logs() if log.owed_successes() == 4]
+    costs = (Cost(), Cost()), (Cost(), Cost(prompt_tokens=2))
+    desk.node.purse = Purse(desk.store, Budget(judge_race_tokens=1), *costs, desk.time)
+    await ask_for_verdicts(desk, desk.node.pool, 5)
+    state = await desk.turn_until("cancelled", turns=3)
+    named = "2 of 2 problems are void: a cap on what models cost was reached (judge_race_tokens 1)"
+    assert state.settlement.reason == named and not state.settlement.standings
+    assert len(log.evaluations) == 4 and not log.owed(desk.signer.hotkey)
