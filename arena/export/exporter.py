@@ -50,7 +50,8 @@ from arena.export.files import (
     write_named,
 )
 from arena.export.forms import ParquetFile, convert
-from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
+from arena.export.libraries import Libraries, installed
+from arena.export.model import Cursor, LibraryFindings, LogRange, Manifest, Request, ShardFile
 from arena.export.row import row_of
 from arena.policy import Policy
 from arena.records.body import decode_content
@@ -107,6 +108,7 @@ async def export_records(
         selection = Selection(request, released, log.start, log.embargoed)
         supplement = await gather_supplement(store, log, request, selection)
         writing = Writing(made, request, log, supplement, threads)
+        libraries = writing.libraries = await asyncio.to_thread(installed)
         assembled = (
             await asyncio.to_thread(assemble, page, selection, log.last_seq, writing.policies)
             async for page in _ahead(_pages(store, log, selection))
@@ -116,6 +118,7 @@ async def export_records(
             if progress:
                 progress(writing.walk.seq - log.first_seq + 1, log.last_seq - log.first_seq + 1)
         cursor = await asyncio.to_thread(writing.finish)
+        writing.findings = libraries.findings if libraries else msgspec.UNSET
         if signer and not log.end_note:
             log = writing.log = msgspec.structs.replace(log, end_note=sign_checkpoint(writing.walk.checkpoint, signer))
         elif writing.walk.checkpoint != (end := read_checkpoint(log.end_note, verify_signature)):
@@ -198,6 +201,8 @@ class Writing:
         self.supplement, self._threads, self._on_files = supplement, threads, on_files
         self.policies = {name: msgspec.json.decode(text, type=Policy) for name, text in supplement.policies.items()}
         self.walk, self.tally, self.files = LogWalk(log.start), Tally(), list[ShardFile]()
+        self.libraries: Libraries | None = None  # that look at what is written
+        self.findings: LibraryFindings | msgspec.UnsetType = msgspec.UNSET
         self._front: LogStart | None = None  # where the first record waits for its release
         self._races = set[str]()  # of which records behind that went out
         self._rows = self._trajectories = self._shards = 0  # of the shard being written; shards in all
@@ -239,8 +244,11 @@ class Writing:
             return
         written = self._threads.submit(self._part(LOG).write, [row.line for row in rows])
         shown = [(row.trajectory, row.is_scrubbed) for row in rows if row.trajectory is not None]
-        if scrubbed := [one for one, is_scrubbed in shown if is_scrubbed]:
-            self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
+        scrubbed = [msgspec.json.encode(one) for one, is_scrubbed in shown if is_scrubbed]
+        if scrubbed:
+            self._part(SCRUBBED).write(scrubbed)
+        if self.libraries is not None:
+            self.libraries.look([*(row.line for row in rows if not row.withheld), *scrubbed])
         if shown and self.request.forms:
             if self._view is None:
                 self._view = ParquetFile(self.folder / VIEWS / "parquet" / f"{self._shards:06d}.parquet")
@@ -317,6 +325,7 @@ def complete(
         quarantined=tuple(tally.quarantined),
         trajectories=tally.runs.total(),
         scrubbed=tally.scrubbed,
+        libraries=writing.findings,
         policies=tuple(sorted(tally.policies)),
         partitions=tuple(sorted(tally.partitions)),
         races=tuple(sorted(tally.races)),

@@ -10,6 +10,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 from arena.records.body import decode_content
 from arena.records.model import RecordContent
 from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.cli.presenter import EXIT_INTEGRITY
 from tests.neurons.arena_stand import short_folder
@@ -53,12 +55,31 @@ def kept() -> Iterator[Path]:
         yield folder
 
 
-def test_the_kept_state_verifies_and_exports_the_kept_bytes(kept: Path) -> None:
-    state = ("--state-dir", kept / "state")
-    arena("store", "restore", kept / "backup", *state)
-    assert json.loads(arena("records", "verify", "--json", *state))["ok"] is True
+@contextmanager
+def last_release() -> Iterator[None]:
+    """The product as it kept the case: at that schema's revision."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("arena.store.schema.REVISIONS", {"0001": "schema.sql"})
+        for module in ("schema", "postgres", "archive"):
+            patch.setattr(f"arena.store.{module}.SCHEMA_REVISION", "0001")
+        yield
+
+
+def test_the_kept_state_is_led_up_with_its_records_and_scores_and_goes_back_by_its_backup(kept: Path) -> None:
+    state, back = ("--state-dir", kept / "state"), ("--state-dir", kept / "back")
+    with last_release():
+        arena("store", "restore", kept / "backup", *state)
+        scores = arena("race", "list", "--json", *state)
+        arena("store", "backup", "--out", kept / "before", *state)
+    assert json.loads(arena("records", "verify", "--json", *state))["ok"] is True  # a start leads it up
+    assert arena("race", "list", "--json", *state) == scores and json.loads(scores)[0]["standings"]
     arena("records", "export", "--out", kept / "again", *EXPORT, *state)
     assert rows_of(kept / "again") == rows_of(kept / "export")
+    with last_release():
+        refused = CliRunner().invoke(app, ["race", "list", "--state-dir", str(kept / "state")])
+        assert isinstance(refused.exception, ArenaError) and refused.exception.failure.code == "V2023"
+        arena("store", "restore", kept / "before", *back)
+        assert arena("race", "list", "--json", *back) == scores
 
 
 def test_the_kept_export_verifies(kept: Path) -> None:
