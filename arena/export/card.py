@@ -14,7 +14,7 @@ import msgspec
 
 from arena.export.agents import AgentRow, SourceState
 from arena.export.files import AGENTS
-from arena.export.model import Format, LibraryFindings, Manifest
+from arena.export.model import Format, Manifest
 from problems.model import POOLS
 
 CARD = "README.md"
@@ -292,6 +292,7 @@ def _splits(manifest: Manifest) -> list[Split]:
 
 def _about(manifest: Manifest, splits: Sequence[Split]) -> str:
     log, request = manifest.log, manifest.request
+    libraries = {} if manifest.libraries is msgspec.UNSET else manifest.libraries
     facts = [
         ("validator", f"`{log.validator}`"),
         ("records of its log", f"{log.first_seq} to {log.last_seq}"),
@@ -302,19 +303,17 @@ def _about(manifest: Manifest, splits: Sequence[Split]) -> str:
         ("races", _names(manifest.races)),
         ("pools asked for", ", ".join(request.pools)),
         ("with credentials removed", str(manifest.scrubbed)),
-        *_findings(manifest.libraries),
+        *(
+            (
+                f"found by {name}, not removed",
+                ", ".join(f"{kind} ({count})" for kind, count in sorted(found.items())) or "nothing",
+            )
+            for name, found in sorted(libraries.items())
+        ),
         ("anchored at block", str(log.anchor_block) if log.anchor_block else "not anchored"),
         ("made by", f"`{manifest.software}`, layout version {manifest.version}"),
     ]
     return _ABOUT.format(table=markdown_table(("what", "value"), facts))
-
-
-def _findings(libraries: LibraryFindings | msgspec.UnsetType) -> list[tuple[str, str]]:
-    """What maintained libraries found, where any was asked."""
-    if libraries is msgspec.UNSET:
-        return []
-    found = ", ".join(f"{name} ({count})" for name, count in libraries.found.items()) or "nothing"
-    return [(f"found by {' and '.join(libraries.by)}, not removed", escape_cell(found))]
 
 
 def _agents(agents: Sequence[AgentRow]) -> str:

@@ -50,8 +50,8 @@ from arena.export.files import (
     write_named,
 )
 from arena.export.forms import ParquetFile, convert
-from arena.export.libraries import Libraries, installed
-from arena.export.model import Cursor, LibraryFindings, LogRange, Manifest, Request, ShardFile
+from arena.export.libraries import Libraries
+from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.row import row_of
 from arena.policy import Policy
 from arena.records.body import decode_content
@@ -108,7 +108,9 @@ async def export_records(
         selection = Selection(request, released, log.start, log.embargoed)
         supplement = await gather_supplement(store, log, request, selection)
         writing = Writing(made, request, log, supplement, threads)
-        libraries = writing.libraries = await asyncio.to_thread(installed)
+        with contextlib.suppress(ImportError):  # without the extra nothing is looked for
+            writing.libraries = Libraries()
+            writing.found = writing.libraries.found
         assembled = (
             await asyncio.to_thread(assemble, page, selection, log.last_seq, writing.policies)
             async for page in _ahead(_pages(store, log, selection))
@@ -118,7 +120,6 @@ async def export_records(
             if progress:
                 progress(writing.walk.seq - log.first_seq + 1, log.last_seq - log.first_seq + 1)
         cursor = await asyncio.to_thread(writing.finish)
-        writing.findings = libraries.findings if libraries else msgspec.UNSET
         if signer and not log.end_note:
             log = writing.log = msgspec.structs.replace(log, end_note=sign_checkpoint(writing.walk.checkpoint, signer))
         elif writing.walk.checkpoint != (end := read_checkpoint(log.end_note, verify_signature)):
@@ -201,8 +202,8 @@ class Writing:
         self.supplement, self._threads, self._on_files = supplement, threads, on_files
         self.policies = {name: msgspec.json.decode(text, type=Policy) for name, text in supplement.policies.items()}
         self.walk, self.tally, self.files = LogWalk(log.start), Tally(), list[ShardFile]()
-        self.libraries: Libraries | None = None  # that look at what is written
-        self.findings: LibraryFindings | msgspec.UnsetType = msgspec.UNSET
+        self.libraries: Libraries | None = None
+        self.found: dict[str, dict[str, int]] | msgspec.UnsetType = msgspec.UNSET  # by them
         self._front: LogStart | None = None  # where the first record waits for its release
         self._races = set[str]()  # of which records behind that went out
         self._rows = self._trajectories = self._shards = 0  # of the shard being written; shards in all
@@ -325,7 +326,7 @@ def complete(
         quarantined=tuple(tally.quarantined),
         trajectories=tally.runs.total(),
         scrubbed=tally.scrubbed,
-        libraries=writing.findings,
+        libraries=writing.found,
         policies=tuple(sorted(tally.policies)),
         partitions=tuple(sorted(tally.partitions)),
         races=tuple(sorted(tally.races)),

@@ -139,14 +139,6 @@ class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     embargoed: tuple[str, ...] = ()  # released races whose embargo ran when it began
 
 
-class LibraryFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """What maintained libraries found in whole and scrubbed rows, beside our own patterns: counts by kind."""
-
-    by: tuple[str, ...]  # libraries with their versions
-    rows: int  # that they looked at
-    found: dict[str, int]
-
-
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What is in the export, what was left out and why, how to go on. Written last: without it nothing is complete."""
 
@@ -160,7 +152,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: tuple[int, ...] = ()  # sequence numbers that can't be read
     trajectories: int
     scrubbed: int = 0  # trajectories whose views had credentials removed; their log rows are withheld as `secret`
-    libraries: LibraryFindings | msgspec.UnsetType = msgspec.UNSET  # the exporter's word; absent: none was installed
+    libraries: dict[str, dict[str, int]] | msgspec.UnsetType = msgspec.UNSET  # what each found
     policies: tuple[str, ...]  # policy hashes of the trajectories
     partitions: tuple[str, ...]
     races: tuple[str, ...]

@@ -260,7 +260,7 @@ class _Rows:
                     self._tell(self._check.counts["records"] + writing.walk.seq - log.start.after_seq)
             writing.take(self._assembled(lines, scrubbed, selection, writing.policies))
         cursor = self._next_cursor(writing.finish())
-        tally, writing.findings = writing.tally, manifest.libraries
+        tally, writing.found = writing.tally, manifest.libraries  # the exporter's word
         tally.references |= {seq: self._references[seq] for seq in tally.references if seq in self._references}
         layout = self._folder / LAYOUT
         content = layout.read_bytes() if layout.exists() else b""

@@ -221,7 +221,7 @@ def pause(
 def report(
     other: Annotated[str, typer.Argument(metavar="URL|FILE", help="Of an SN15 API, or of its answers, one a line.")],
     store: StoreFlags,
-    days: Annotated[int, typer.Option(min=1, help="How far back from each side's latest race.")] = 7,
+    days: Annotated[int, typer.Option(min=1, max=3_650, help="How far back from each side's latest race.")] = 7,
     validator: ValidatorOption = "",
 ) -> None:
     """Set this validator's races beside those of SN15's software.
@@ -284,7 +284,7 @@ def beside_lines(beside: Beside) -> Iterator[str]:
     rows = [(f"{one.name[:14]:<14} {one.miner_hotkey[:8]}", one.here.costs) for one in beside.agents if one.here]
     for name, costs in [*rows, ("all, qualifying too", beside.costs)]:
         if costs is not None:
-            cells = (f" {one.tokens:>13,} {dollars(one.micro_usd):>13}" for one in (costs.inference, costs.judging))
+            cells = (f" {one.tokens:>13,} {dollars(one.micro_usd):>13}" for one in costs)
             yield f"{name:<23}" + "".join(cells)
 
 

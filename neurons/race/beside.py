@@ -7,7 +7,7 @@ agent is the same on both sides by its miner's hotkey, else by its name. Every r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import combinations
 
@@ -81,13 +81,6 @@ class Other(msgspec.Struct, frozen=True, kw_only=True):
     pay: ForeignPay | None = None
 
 
-class Costs(msgspec.Struct, frozen=True):
-    """What agents' inference and what judging cost."""
-
-    inference: Cost = Cost()
-    judging: Cost = Cost()
-
-
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """How one agent did on one side: means over the races it ran, and over all races its share of the weights."""
 
@@ -96,7 +89,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     rank: float = 0.0
     share_e4: int = 0
     tao_per_day: float | None = None  # None where the top's pay is not known
-    costs: Costs | None = None  # None where they are not published
+    costs: tuple[Cost, Cost] | None = None  # inference, judging; None where they are not published
 
 
 class AgentBeside(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +115,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     missing: int  # and those that an agent has no result of, or lost to faults
     faulted: int
     cost_days: tuple[str, str] | None  # here: the last `days` (UTC) up to the last one on which a race asked a model
-    costs: Costs  # of these days, with qualifying, the control agent and agents that did not race
+    costs: tuple[Cost, Cost]  # of these days, with qualifying, the control agent and agents that did not race
 
 
 _Race = dict[str, tuple[int, int]]  # by hotkey, and BURNED: score and share of the weights, ten-thousandths
@@ -148,10 +141,15 @@ def compare(
     theirs = [each for each in ended if each.is_scored]
     for each in theirs:
         called = {one.miner_hotkey or "": one.agent_name or "" for one in each.qualifiers} | called
-    hotkeys = {row.agent_version_id: row.miner_hotkey for each in ours for row in each.standings}
-    cost_days, costs = _costs(usage, {each.race_id for each in recent}, hotkeys, days)
     here = _sides([_race_here(each) for each in ours], other.pay)
-    here = {key: msgspec.structs.replace(side, costs=costs.get(key, Costs())) for key, side in here.items()}
+    race_ids = {each.race_id for each in recent}
+    last_day = max((row.day for row in usage if row.race_id in race_ids), default="")
+    since_day = last_day and (date.fromisoformat(last_day) - timedelta(days=days - 1)).isoformat()
+    counted = [row for row in usage if since_day <= row.day <= last_day]
+    hotkeys = {row.agent_version_id: row.miner_hotkey for each in ours for row in each.standings}
+    for hotkey, side in here.items():
+        own = spent(row for row in counted if hotkeys.get(row.agent_version_id) == hotkey)
+        here[hotkey] = msgspec.structs.replace(side, costs=own)
     there = _sides([_race_there(each) for each in theirs], other.pay)
     agents = [
         AgentBeside(name=called[hotkey], miner_hotkey=hotkey, here=here.get(hotkey), there=there.get(hotkey))
@@ -173,23 +171,9 @@ def compare(
         void=sum(len(each.void) for each in ours),
         missing=sum(row.missing for each in ours for row in each.standings),
         faulted=sum(row.faulted for each in ours for row in each.standings),
-        cost_days=cost_days,
-        costs=costs[""],
+        cost_days=(since_day, last_day) if last_day else None,
+        costs=spent(counted),
     )
-
-
-def _costs(
-    usage: Sequence[UsageTotal], race_ids: Collection[str], hotkeys: Mapping[str, str], days: int
-) -> tuple[tuple[str, str] | None, dict[str, Costs]]:
-    """The days that are counted, and their costs: of all under "", and by hotkey of the versions in `hotkeys`."""
-    last = max((row.day for row in usage if row.race_id in race_ids), default="")
-    since = (date.fromisoformat(last) - timedelta(days=days - 1)).isoformat() if last else ""
-    found: dict[str, list[UsageTotal]] = {"": [row for row in usage if since <= row.day <= last]}
-    for row in found[""]:
-        if hotkey := hotkeys.get(row.agent_version_id):
-            found.setdefault(hotkey, []).append(row)
-    sums = {key: Costs(*spent(rows)) for key, rows in found.items()}
-    return (since, last) if last else None, sums
 
 
 def _as_here(race: ForeignRace, called: Mapping[str, str]) -> ForeignRace:

@@ -12,7 +12,7 @@ from arena.records.model import SettlementRecord
 from arena.records.port import UsageTotal
 from foundation.errors import ArenaError
 from neurons.cli.validator import beside_lines
-from neurons.race.beside import BLOCKS_PER_DAY, Costs, compare, read_other
+from neurons.race.beside import BLOCKS_PER_DAY, compare, read_other
 from tests.arena.log_stand import settlement
 
 ANSWERS = Path(__file__).with_name("sn15_answers.jsonl")  # models of oro-sdk 7.0.2, four races of one field and a pay
@@ -67,14 +67,11 @@ def test_a_week_of_both_sides_stands_agent_by_agent() -> None:
     assert alpha.there.tao_per_day == pytest.approx(6.25, abs=0.01)
     lines = "\n".join(beside_lines(found))
     assert "\nalpha          5AlphaMi  0.700  0.705   1.5   1.5   12.5%   12.5%" in lines
-    assert alpha.here.costs == Costs(
-        *(Cost(prompt_tokens=tokens, micro_usd=usd) for tokens, usd in ((1_100, 2_000_010), (50, 30_000)))
+    assert alpha.here.costs == (
+        Cost(prompt_tokens=1_100, micro_usd=2_000_010),
+        Cost(prompt_tokens=50, micro_usd=30_000),
     )
-    assert (alpha.there.costs, beta.here.costs.inference.micro_usd, found.costs.judging.micro_usd) == (
-        None,
-        None,
-        30_040,
-    )
+    assert (alpha.there.costs, beta.here.costs[0].micro_usd, found.costs[1].micro_usd) == (None, None, 30_040)
     assert "costs here, 2026-11-06 to 2026-11-12" in lines and "costs there: not published" in lines
     assert "\nalpha          5AlphaMi         1,100       $2.0000            50       $0.0300" in lines
     assert "costs here: no race asked a model" in "\n".join(beside_lines(compare(ours, NAMES, OTHER, 7)))
