@@ -75,6 +75,7 @@ SHAPE = TinyShape(hidden=128, heads=2, kv_heads=1, head_dim=64, is_mimetic=True)
 POLICY = replace(SMALL, name="by-heart", tool_profile="compact")
 DECODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=24)
 PROBLEMS, AT_ONCE, SMALL_PROBLEMS = 3, 16, 20
+AGENTS = ("//Heart", "//Hasty")
 JUDGED = render(episode(COMPARED))
 pytestmark = [pytest.mark.prove, pytest.mark.skipif(not PYTHON, reason="ARENA_VLLM_PYTHON names no Python with vLLM")]
 
@@ -89,7 +90,7 @@ print(json.dumps([[[one.function.name, one.function.arguments] for one in calls]
 """
 # by heart: the shipped recipes with more steps
 SERVED = 'sampler = "{url}"\nsampler_model = "{model}"\n[decode]\nturn_tokens_max = 256\nturns_max = 8\n'
-SFT = "[optim]\nlr = 3e-3\nsteps_max = 40\nbatch_rows = 1\naccumulation = 3\nsave_every_steps = 50\n"
+SFT = "[optim]\nlr = 3e-3\nsteps_max = 100\nbatch_rows = 1\naccumulation = 3\nsave_every_steps = 50\n"
 GRPO = """[optim]
 steps_max = 4
 [data]
@@ -105,13 +106,15 @@ from arena_sdk import llm, tools
 PROMPT = 'You shop. Reply with one call, such as {"name": "find_product", "arguments": {"q": "red lamp"}}'
 def agent_main(problem):
     messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": problem["query"]}]
-    for _ in range(4):
-        reply = llm.chat(messages, tools=tools.schemas(), tool_choice="required", temperature=0, max_tokens=160)
+    for seed in range(6):
+        options = {"tool_choice": "required", "temperature": 0.7, "seed": seed, "max_tokens": 160}
+        reply = llm.chat(messages, tools=tools.schemas(), **options)
+        if not reply["tool_calls"]: continue  # cut in mid-call: another draw
         messages.append(reply["message"])
         for call in reply["tool_calls"]:
             result = tools.execute(call["name"], call["arguments"])[:1500]
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-        if "terminate" in [call["name"] for call in reply["tool_calls"]] or not reply["tool_calls"]: return
+        if "terminate" in [call["name"] for call in reply["tool_calls"]]: return
 """
 
 
@@ -308,10 +311,11 @@ def test_rejection_and_grpo_sample_from_it_and_train_the_same_weights(server: Se
     served = SERVED.format(url=server.url, model=server.name)
     told = json.loads((train("rejection", served) / "lineage.json").read_bytes())
     assert told["steps"] == 2 and not told["dropped"].get("mask"), told
-    lines = [line for line in lines_of(train("grpo", f'parent = "smoke/sft"\n{served}{GRPO}')) if "logprob_gap" in line]
-    gaps, ratios, norms = ([line[key] for line in lines] for key in ("logprob_gap", "importance_ratio", "grad_norm"))
+    lines = lines_of(train("grpo", f'parent = "smoke/sft"\n{served}{GRPO}'))
+    keys = ("logprob_gap", "importance_ratio", "grad_norm", "groups/mixed")
+    gaps, ratios, norms, mixed = ([line[key] for line in lines if key in line] for key in keys)
     assert len(gaps) == 4 and max(gaps) < 1e-4 and ratios == pytest.approx([1.0] * 4, abs=1e-3), gaps
-    assert sum(norm > 0 for norm in norms) > 1, (norms, lines)  # renewed weights are sampled from, too
+    assert sum(norm > 0 for norm in norms) > 1 and sum(mixed) > 1, (norms, mixed)  # later ones sample what was learnt
 
 
 def test_sixteen_at_once_through_limits_and_silence_are_all_answered(server: Server) -> None:
@@ -349,7 +353,7 @@ def test_a_race_outlives_its_server(server: Server) -> None:
     asked = sorted(read_problems(Path("smoke/train.jsonl").read_bytes().splitlines()), key=lambda one: one.problem_id)
     with short_folder() as base:
         run = lay_run(base, FOLDER.absolute().parents[1] / "smoke/index", policy=policy, openai_base_url=server.url)
-        run = replace(run, agents=tuple(DemoAgent(f"{n}", f"//{n}", one) for n, one in enumerate(sources)))
+        run = replace(run, agents=tuple(DemoAgent(uri[2:], uri, one) for uri, one in zip(AGENTS, sources, strict=True)))
         asyncio.run(register_and_submit(run.settings, run.agents))
         first = LocalBeacon(unix_ms).round_after(unix_ms())
         for closes in range(first, first + 100):  # five minutes: whichever round the race will close before
