@@ -89,21 +89,20 @@ def test_trl_takes_the_folder_as_it_is_and_learns_the_tokens_that_ours_do(
     from tests.training.stock import corpus_of, shortest
 
     first, second = shortest(stock.traces(), 2)
-    given = next(
-        n for n, one in enumerate(first.messages) if one.role == "assistant"
-    )  # and a last turn without thought
+    given = next(n for n, one in enumerate(first.messages) if one.role == "assistant")
     talk = [replace(one, is_model=n != given) for n, one in enumerate(first.messages)]
-    first = replace(first, messages=(*talk, Message(role="assistant", content="Done.")))
+    first = replace(first, messages=(*talk, Message(role="assistant", content="Done.")))  # its last without a thought
     corpus_of([first, replace(second, facts=replace(second.facts, is_success=False))], tmp_path / "a")
     loaded = datasets.load_dataset(str(tmp_path / "a"), split="train", cache_dir=str(tmp_path / "cache"))
     assert "gnoring" not in capfd.readouterr().err and sorted(loaded["label"]) == [False, True]
-    settings: dict[str, Any] = {
-        "output_dir": str(tmp_path / "out"),
-        "max_steps": 1,
+    settings: dict[str, Any] = {"output_dir": str(tmp_path / "out"), "max_steps": 1, "max_length": None}
+    settings |= {
         "per_device_train_batch_size": 2,
-        "max_length": None,
+        "use_cpu": True,
+        "report_to": [],
+        "save_strategy": "no",
+        "train_sampling_strategy": "sequential",
     }
-    settings |= {"use_cpu": True, "report_to": [], "save_strategy": "no", "train_sampling_strategy": "sequential"}
     marks = {"assistant_only_loss": True, "chat_template_path": str(tmp_path / "a" / building.TEMPLATE)}
     trained = {"train_dataset": loaded, "processing_class": stock.codec.tokenizer}
     sft = SFTTrainer(model=stock.load(), args=SFTConfig(**settings, **marks), **trained)

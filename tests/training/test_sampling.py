@@ -205,22 +205,21 @@ def test_an_adapter_whose_folder_is_gone_is_loaded_anew_or_refused(stock: Stock,
     assert double.models[name] == str(mine)
 
 
-def test_a_reply_without_tokens_is_refused_and_never_guessed_at(stock: Stock, local: Any) -> None:
-    def one_logprob_less(body: dict[str, Any]) -> dict[str, Any]:
-        body["choices"][0]["logprobs"]["token_logprobs"].pop()
-        return body
-
-    double = VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed))
-    for fault in (one_logprob_less, lambda body: body["id"]):
-        double.answer = fault
-        with serve(double) as url, pytest.raises(ArenaError, match="U3003"):
-            VllmSampler(url, "base", stock.codec).sample(prompt_of(stock), SHORT, 0)
+def one_logprob_less(body: dict[str, Any]) -> dict[str, Any]:
+    body["choices"][0]["logprobs"]["token_logprobs"].pop()
+    return body
 
 
-@pytest.mark.parametrize(("status", "code"), [(503, "U3002"), (401, "U3001"), (400, "U3007")])
-def test_a_server_that_is_away_is_an_upstream_fault(stock: Stock, local: Any, status: int, code: str) -> None:
+FAULTS = [({"answer": one_logprob_less}, "U3003"), ({"answer": lambda body: body["id"]}, "U3003")]
+FAULTS += [({"status": 503}, "U3002"), ({"status": 401}, "U3001"), ({"status": 400}, "U3007")]
+
+
+@pytest.mark.parametrize(("fault", "code"), FAULTS)
+def test_a_reply_without_tokens_is_never_guessed_at_and_a_server_that_is_away_is_an_upstream_fault(
+    stock: Stock, local: Any, fault: dict[str, Any], code: str
+) -> None:
     double = VllmDouble(lambda *given: local.sample(*given[1:]))
-    double.status = status
+    vars(double).update(fault)
     with serve(double) as url, pytest.raises(ArenaError) as wrong:
         VllmSampler(url, "base", stock.codec).sample(prompt_of(stock), SHORT, 0)
     assert wrong.value.failure.code == code

@@ -226,34 +226,27 @@ def annotation(shown: RenderedTrace, kind: str = "call", **changes: object) -> s
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("reply", "said"),
     [
         ({"citations": []}, "citations"),
         ({"citations": [{"span": 2, "quote": "no such words anywhere here"}]}, "does not stand"),
         ({"citations": [{"span": 1, "quote": "short"}]}, "5 characters"),
         ({"score": 1.5}, "not between"),
         ({"train_use_decision": True}, "supervisor"),
-    ],
-)
-def test_an_annotation_without_its_evidence_is_refused(
-    shown: RenderedTrace, changes: dict[str, object], said: str
-) -> None:
-    with pytest.raises(RefusedReplyError, match=said):
-        oracles.check_annotation(annotation(shown, **changes), shown, "search")
-
-
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
         ({"prompt": "an old red lamp of brass", "search_terms": ["blue lamp"]}, "'blue', which the prompt does not"),
         ({"prompt": "an old red lamp, product 12345", "search_terms": ["red lamp"]}, "names the product 12345"),
         ({"prompt": "lamp", "search_terms": ["lamp"]}, "4 characters"),
         ({"prompt": "an old red lamp of brass", "search_terms": [" "]}, "0 search terms"),
     ],
 )
-def test_a_tasklet_that_its_solver_could_not_follow_is_refused(reply: dict[str, object], said: str) -> None:
+def test_an_annotation_without_its_evidence_and_a_tasklet_that_nobody_could_follow_are_refused(
+    shown: RenderedTrace, reply: dict[str, object], said: str
+) -> None:
     with pytest.raises(RefusedReplyError, match=said):
-        oracles.check_tasklet(json.dumps(reply), ("12345",))
+        if "prompt" in reply:
+            oracles.check_tasklet(json.dumps(reply), ("12345",))
+        else:
+            oracles.check_annotation(annotation(shown, **reply), shown, "search")
 
 
 @pytest.mark.parametrize(("trials", "chance_e4"), [(1, 500), (4, 500), (16, 1_000)])
