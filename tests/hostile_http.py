@@ -104,7 +104,9 @@ class HostileServer:
             connection.settimeout(GUARD_S)
             head = b""
             while b"\r\n\r\n" not in head:
-                head += connection.recv(65_536)
+                if not (piece := connection.recv(65_536)):
+                    return  # it left: to ask again would take a whole core until the last test is over
+                head += piece
             self.heads.append(head)
             for piece in self._behave():
                 connection.sendall(piece)
