@@ -18,7 +18,7 @@ import functools
 import hashlib
 import types
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -85,6 +85,9 @@ _JSON: dict[str, msgspec.json.Decoder[Any]] = {
     "other_messages": msgspec.json.Decoder(tuple[ChatMessage, ...]),
     "opinions": msgspec.json.Decoder(tuple[Opinion, ...]),
 }
+
+
+CONVERSATION = ("prompt_length", "messages", "completions", "other_messages", "calls")
 
 
 @functools.cache
@@ -163,17 +166,25 @@ class ParquetFile:
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema()), row_group_size=_GROUP_ROWS)
 
 
-def read_rows(path: Path, group: int | None = None, *, has_opinions: bool = True) -> Iterator[ViewRow]:
-    """The rows of a file that `ParquetFile` wrote, a row group at a time; of one row group where it is given. Without
-    `has_opinions` they hold none."""
-    unread = {"tools"} if has_opinions else {"tools", "opinions"}  # tools follow from the row's profile and their hash
-    names = [name for name in schema().names if name not in unread]
+def read_rows(path: Path) -> Iterator[ViewRow]:
+    """The rows of a file that `ParquetFile` wrote, a row group at a time."""
+    for values in read_values(path, [*_FACTS, *CONVERSATION, "opinions"]):
+        yield ViewRow(
+            facts=msgspec.convert({name: values[name] for name in _FACTS}, TrajectoryFacts),
+            conversation=conversation_of(values),
+            tools=tools_of(values["tool_profile"], values["tools_sha256"]),
+            opinions=_JSON["opinions"].decode(values["opinions"]),
+        )
+
+
+def read_values(path: Path, names: Sequence[str], group: int | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of such a file as plain values by column, of these columns alone; of one row group where it is given."""
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups) if group is None else (group,):
             table = file.read_row_group(number, columns=names, use_threads=False)
             columns = [[one for chunk in table.column(name).chunks for one in values_of(chunk)] for name in names]
             for row in zip(*columns, strict=True):
-                yield _row(dict(zip(names, row, strict=True)))
+                yield dict(zip(names, row, strict=True))
 
 
 def values_of(column: Any) -> list[Any]:
@@ -191,21 +202,16 @@ def values_of(column: Any) -> list[Any]:
     return values
 
 
-def _row(values: dict[str, Any]) -> ViewRow:
-    told = {name: decoder.decode(values.get(name, "[]")) for name, decoder in _JSON.items()}
-    return ViewRow(
-        facts=msgspec.convert({name: values[name] for name in _FACTS}, TrajectoryFacts),
-        conversation=Conversation(
-            messages=msgspec.convert(values["messages"], tuple[ChatMessage, ...]),
-            other_messages=told["other_messages"],
-            completions=told["completions"],
-            calls=msgspec.convert(values["calls"], tuple[ExecutedCall, ...]),
-            prompt_length=values["prompt_length"],
-            is_linear=values["is_linear"],
-            is_model_written=values["is_model_written"],
-        ),
-        tools=tools_of(values["tool_profile"], values["tools_sha256"]),
-        opinions=told["opinions"],
+def conversation_of(values: Mapping[str, Any]) -> Conversation:
+    """The conversation in a row's columns `CONVERSATION`, and its facts `is_linear` and `is_model_written`."""
+    return Conversation(
+        messages=msgspec.convert(values["messages"], tuple[ChatMessage, ...]),
+        other_messages=_JSON["other_messages"].decode(values["other_messages"]),
+        completions=_JSON["completions"].decode(values["completions"]),
+        calls=msgspec.convert(values["calls"], tuple[ExecutedCall, ...]),
+        prompt_length=values["prompt_length"],
+        is_linear=values["is_linear"],
+        is_model_written=values["is_model_written"],
     )
 
 

@@ -433,7 +433,8 @@ TURNS: tuple[Turn, ...] = (
 
 def as_trace(made: object) -> Trace:
     """The trace of a body, by way of its row."""
-    return trace_of_row(row_of(trajectory(made=made)), is_verified=True)  # type: ignore[arg-type]
+    row = row_of(trajectory(made=made))  # type: ignore[arg-type]
+    return trace_of_row(msgspec.structs.asdict(row.facts), row.conversation, row.tools, is_verified=True)
 
 
 def spoken(turn: Turn) -> str:

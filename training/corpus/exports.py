@@ -19,18 +19,19 @@ import bisect
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
 
 from arena.chain.port import Verifier
 from arena.export.files import MANIFEST, VIEWS, ExportFiles, read_manifest, signer_of
-from arena.export.forms import read_rows
+from arena.export.forms import CONVERSATION, conversation_of, read_values
 from arena.export.model import Manifest
-from arena.export.row import TEXT_CALL, Conversation, ExecutedCall, Turn, ViewRow
+from arena.export.row import TEXT_CALL, Conversation, ExecutedCall, Turn, tools_of
 from arena.export.verification import verify_export
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
@@ -52,6 +53,7 @@ from training.corpus.model import (
     assemble_trace,
 )
 
+_FACTS = (*EXPORTED_FACTS, "recommended", "validator", "seq", "content_sha256", "query")  # read of a row
 _ENDING = frozenset({"recommend_product", "terminate"})  # their results tell a model nothing it did not write
 _VALUES_MAX = 2_000  # of one result that are looked for one by one
 _LETTERS_MAX = 2_000_000_000  # of one episode; a second or so
@@ -456,38 +458,36 @@ def open_export(
     )
 
 
-def trace_of_row(row: ViewRow, *, is_verified: bool) -> Trace:
-    """The trace of an export's row (FORMATS.md says what its facts mean). Raises ArenaError V2097 when its
-    conversation holds what is no message."""
-    told, talk = row.facts, row.conversation
-    messages, made = _conversation(row)
-    facts = {fact: getattr(told, name) for name, fact in EXPORTED_FACTS.items()}
+def trace_of_row(told: Mapping[str, Any], talk: Conversation, tools: str, *, is_verified: bool) -> Trace:
+    """The trace of an export's row, with its `_FACTS` by column (FORMATS.md says what they mean). Raises ArenaError
+    V2097 when its conversation holds what is no message."""
+    messages, made = _conversation(talk, told["query"], tools)
+    facts = {fact: told[name] for name, fact in EXPORTED_FACTS.items()}
     for name in ("cluster_id", "suite"):
         facts[name] = facts[name] or None
-    facts["recommended"] = told.recommended.split(",") if told.recommended else ()
+    facts["recommended"] = told["recommended"].split(",") if told["recommended"] else ()
     facts["surfaced"] = tuple(dict.fromkeys(found.product_id for call in talk.calls for found in call.surfaced))
     return assemble_trace(
-        TraceSource(kind="arena", place=_place(row), sha256=told.content_sha256, is_verified=is_verified),
+        TraceSource(kind="arena", place=_place(told), sha256=told["content_sha256"], is_verified=is_verified),
         messages,
-        tools=row.tools,
-        query=told.query,
+        tools=tools,
+        query=told["query"],
         facts=msgspec.convert(facts, TraceFacts),
         rebuilt=made,
     )
 
 
-def _place(row: ViewRow) -> str:
-    return f"{row.facts.validator}:{row.facts.seq}"
+def _place(told: Mapping[str, Any]) -> str:
+    return f"{told['validator']}:{told['seq']}"
 
 
-def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | None]:
+def _conversation(talk: Conversation, query: str, tools: str) -> tuple[Sequence[Message], Rebuilt | None]:
     """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and no call
     stands in its text; else the episode rebuilt from its events, where that is one conversation."""
-    talk = row.conversation
     sent = [message_of(chat, "llm") for chat in talk.messages]
     if talk.is_linear and not any("<tool_call>" in one.content for one in sent if one.role == "assistant"):
         return lift(sent), None
-    return _Rebuilding(talk, row.facts.query, row.tools).conversation() or (sent, None)
+    return _Rebuilding(talk, query, tools).conversation() or (sent, None)
 
 
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -502,13 +502,14 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order. Raises ArenaError V2050 for a file that changed since it was verified."""
         with self.files.here() as folder:
-            for row in read_rows(folder / self.name, self.group, has_opinions=False):
+            for row in read_values(folder / self.name, [*_FACTS, "tools_sha256", *CONVERSATION], self.group):
+                talk, tools = conversation_of(row), tools_of(row["tool_profile"], row["tools_sha256"])
                 try:
-                    trace = trace_of_row(row, is_verified=self.is_verified)
+                    trace = trace_of_row(row, talk, tools, is_verified=self.is_verified)
                 except ArenaError as error:
                     yield Quarantined(place=_place(row), code=error.failure.code, detail=error.failure.detail)
                 else:
-                    yield _with_calls(trace, row.conversation) if self.keeps_calls else trace
+                    yield _with_calls(trace, talk) if self.keeps_calls else trace
 
 
 def export_shards(export: Export) -> tuple[ViewShard, ...]:
