@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.gate.rules import Finding, finding
-from arena.gate.scopes import HOLDING_FIELDS, Tree
+from arena.gate.scopes import Tree
 from arena.policy import GateRules
 from foundation.codes import FILE_UNUSABLE
 from foundation.errors import ArenaError
@@ -49,11 +49,6 @@ _NOTHING: Hashes = np.zeros(0, dtype=np.uint64)
 _GAP = np.uint64(0)  # between two functions
 _BUILTINS = frozenset(dir(builtins))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_PLAIN_FIELDS = {
-    kind: [field for field in kind._fields if field not in ("kind", "type_comment", *HOLDING_FIELDS.get(kind, ()))]
-    for kind in vars(ast).values()
-    if isinstance(kind, type) and issubclass(kind, ast.AST)
-}
 
 
 class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -197,9 +192,9 @@ def _renamed_sha256(tree: Tree, statement: ast.stmt) -> str:
         if node in idle:
             continue
         parts.append(type(node).__name__)
-        for field in _PLAIN_FIELDS[type(node)]:
+        for field in node._fields:
             value = getattr(node, field)
-            if isinstance(value, (ast.AST, list)):
+            if isinstance(value, (ast.AST, list)) or field in ("kind", "type_comment"):
                 continue
             if field in ("id", "arg", "name") and isinstance(value, str) and value not in _BUILTINS:
                 parts.append(str(numbers.setdefault(value, len(numbers))))
