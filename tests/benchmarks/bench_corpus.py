@@ -7,26 +7,30 @@ A day is 27,000 of them; `BENCH_CORPUS_SIZE=3000` takes fewer, of whose time a f
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from timeit import timeit
 
 from arena.chain.keys import verify
 from foundation.executors import ProcessExecutor
+from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row
 from tests.training.firehose import Firehose, real_episodes, write_day
 from tests.training.labelled import select
 from training.corpus.exports import export_shards, open_export
 from training.corpus.gates import Guard
 from training.corpus.model import Rules
-from training.corpus.selection import Task
+from training.corpus.selection import Shard, Task
 
 SIZE, TARGET_PER_S = int(os.environ.get("BENCH_CORPUS_SIZE", "27000")), 1_800.0
 TASK = Task(arms=(Rules(off=("tokens",)),))
+APART = (
+    "import sys, pathlib; from tests.benchmarks.bench_corpus import *;"
+    "select(shards_of(pathlib.Path(sys.argv[1])), TASK, Guard())"
+)
 
 
 def measure() -> Sequence[Row]:
@@ -35,13 +39,12 @@ def measure() -> Sequence[Row]:
     try:
         (folder / "stand").mkdir()
         write_day(Firehose(real_episodes(folder / "stand")), folder / "export", SIZE, formats=("jsonl", "parquet"))
-        shards = export_shards(open_export(folder / "export", verify))
-        one, two = (
-            _rate(partial(select, shards, TASK, Guard(), executor=ProcessExecutor(workers))) for workers in (0, 2)
-        )
+        shards = shards_of(folder / "export")
+        runs = (partial(select, shards, TASK, Guard(), executor=ProcessExecutor(workers)) for workers in (0, 2))
+        one, two = (SIZE / timeit(run, "gc.enable()", number=1) for run in runs)
+        _, usage = run_apart(APART, str(folder / "export"))
     finally:
         shutil.rmtree(folder)
-    usage = max(resource.getrusage(who).ru_maxrss >> 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return [
         _row(f"filter of {SIZE:,} traces, two processes", two, "traces/s", TARGET_PER_S),
         _row("filter, two processes against one", two, "traces/s", one),
@@ -49,11 +52,10 @@ def measure() -> Sequence[Row]:
     ]
 
 
+def shards_of(export: Path) -> Sequence[Shard]:
+    """The shards of a verified export."""
+    return export_shards(open_export(export, verify))
+
+
 def _row(name: str, value: float, unit: str, baseline: float) -> Row:
     return Row(name=name, value=value, unit=unit, baseline=baseline, command="make bench ARGS=corpus")
-
-
-def _rate(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return SIZE / (time.perf_counter() - started)
