@@ -129,17 +129,13 @@ def _kind(content: bytes) -> str:
         return ""
 
 
-def leaky_episode(log: ExportLog) -> None:
-    """An episode whose query holds a credential."""
-    content = canonical_bytes(replace(body(1), query=f"shirts, with {SECRET}"))
-    name = hashlib.sha256(content).hexdigest()
-    payloads, _ = episode(1)
-    attempted, evaluated, judged = payloads
-    verdict = replace(judged.verdict, body_sha256=name)
-    log.add(
-        [replace(attempted, body_sha256=name), replace(evaluated, body_sha256=name), replace(judged, verdict=verdict)],
-        [records.StoredBody(body_sha256=name, content=content)],
-    )
+def leaky_episode(log: ExportLog, query: str = f"shirts, with {SECRET}") -> None:
+    """An episode whose query holds what should not be public."""
+    made = encode_body(replace(body(1), query=query))
+    (*others, judged), _ = episode(1)
+    verdict = replace(judged.verdict, body_sha256=made.body_sha256)
+    named = [replace(each, body_sha256=made.body_sha256) for each in others]
+    log.add([*named, replace(judged, verdict=verdict)], [made])
 
 
 DAY_MS = 86_400_000
@@ -257,17 +253,12 @@ class AgentsLog(ExportLog):
     def run(self, problem: int, race_id: str, short: str, model: str, *, episode_ms: int = 2_000, **options) -> None:
         payloads, stored = raced(problem, race_id, short, model, **options)
         host = records.HostFacts(machine="test", cores=2, episode_ms=episode_ms, agent_time_ms=300, model_ms=1_200)
-        self._append(payloads, [stored], host)
+        asyncio.run(self.sequencer.append(payloads, [stored], host=host))
 
     def win(self, race_id: str, short: str, closes_ms: int, *, is_released: bool = True) -> None:
         self.add([promotion(race_id, short, closes_ms)])
         if is_released:
             self.add([release(race_id, range(1, 10))])
-
-    def _append(self, payloads, bodies, host) -> None:
-        import asyncio
-
-        asyncio.run(self.sequencer.append(payloads, bodies, host=host))
 
 
 def season() -> AgentsLog:

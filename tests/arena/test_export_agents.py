@@ -42,7 +42,7 @@ from tests.arena.export_stand import (
     replace,
     season,
 )
-from tests.arena.log_stand import START_MS
+from tests.arena.log_stand import START_MS, release
 from tests.arena.race_stand import policy as race_policy
 from tests.arena.race_stand import race_events
 from tests.keys import generate_signer
@@ -203,6 +203,24 @@ def test_the_card_says_under_which_terms_traces_may_be_used(folders: dict[str, P
     manifest = read_manifest(folders["log"])
     told = render_card(manifest, (), dict.fromkeys(manifest.policies, "CC-BY-4.0"))
     assert "license: cc-by-4.0" in told and "may be used under: CC-BY-4.0." in told
+
+
+def test_what_libraries_find_is_counted_and_said_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = f"ann@shop.example, +44 20 7946 0958, lamp 2000082388, sk_live_{'aB3dE5gH' * 3}, {'0f' * 32}"
+    log = ExportLog()
+    leaky_episode(log, told)
+    log.add([release("r1", [1])])
+    log.checkpoint()
+    found = export(log, tmp_path / "out").libraries
+    assert {name.partition(" ")[0]: counts for name, counts in found.items()} == {
+        "datafog-core": {"email": 1, "phone": 1},
+        "detect-secrets": {"Stripe Access Key": 1},
+    }
+    assert f"| found by {next(iter(found))}, not removed | email (1), phone (1) |" in card(tmp_path / "out")
+    assert verify_export(tmp_path / "out", verify).is_ok
+    monkeypatch.setitem(sys.modules, "detect_secrets.plugins.base", None)
+    assert export(log, tmp_path / "without").libraries is msgspec.UNSET
+    assert "not removed" not in card(tmp_path / "without") and verify_export(tmp_path / "without", verify).is_ok
 
 
 def blocks(folder: Path, language: str, page: str = "README.md") -> list[str]:
