@@ -1,10 +1,11 @@
-"""Supervised stage: it learns exactly the labels, goes on after a kill, and stops on numbers that are none."""
+"""The stages: each learns exactly what it is to, goes on after a kill, and its guards end it."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,28 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from problems.model import BUCKETS
-from tests.training.stage_runs import die_in_sft, lines_of, require_killed, run_sft
+from tests.training.stage_runs import (
+    Bandit,
+    die_in_kto,
+    die_in_sft,
+    labelled,
+    lines_of,
+    require_killed,
+    run_grpo,
+    run_kto,
+    run_sft,
+)
 from tests.training.stock import Stock
+from tests.training.vllm_double import VllmDouble, serve
 from training.model import TokenRow
-from training.models.render import masked_runs
+from training.models.render import Qwen3Codec, masked_runs
 from training.recipe import parse_recipe, read_recipe
+from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT
+from training.samplers.vllm import VllmSampler
 from training.stages.engine import engine_arguments
 from training.stages.pipeline import TokenRows, blend, by_step, rows_of_traces
 from training.stages.sft import sft_config
@@ -108,8 +123,8 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_it_reaches_the_weights
 
 
 def test_no_setting_of_the_engine_comes_or_changes_unseen() -> None:
-    """A default that a newer engine adds or changes shows here by name; `python -m tests.training.test_stage_sft`
-    writes the list anew."""
+    """A default that a newer engine adds or changes shows here by name; `python -m tests.training.test_stages` writes
+    the list anew."""
     assert settings_in_force() == json.loads(KEPT.read_text("utf-8"))
 
 
@@ -143,6 +158,104 @@ def test_the_shares_hold_to_within_a_row_and_no_row_stands_more_often_than_it_ma
     assert abs(sum(row in corpus for row in drawn) * 10_000 - share_e4 * len(drawn)) <= 10_000
     for row, copies in Counter(drawn).items():
         assert copies <= (times if row.bucket == "voucher" else 1)
+
+
+# -- KTO
+
+
+def emissions(run: Path) -> list[tuple[float, float]]:
+    return [(line["step"], line["emission_rate"]) for line in lines_of(run) if "emission_rate" in line]
+
+
+def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path) -> None:
+    """The engine's own mask marks tool results too; ours travels with the ids it was made for."""
+    from training.stages import kto
+
+    codec = Qwen3Codec(model)
+    rows = kto._dataset(labelled(codec, 4), 2)
+    collate = kto._MaskedCollator(pad_token_id=codec.tokenizer.pad_token_id, max_length=1_000)
+    first = collate.torch_call([rows[0], rows[1]])
+    for prefix, wanted in (("", [0, 1]), ("KL_", [1, 0])):
+        for place, source in enumerate(wanted):
+            mask = first[f"{prefix}completion_mask"][place].bool()
+            learnt = first[f"{prefix}input_ids" if f"{prefix}input_ids" in first else f"{prefix}completion_input_ids"]
+            text = codec.decode(learnt[place][mask].tolist())
+            answer = codec.decode(
+                [t for t, bit in zip(rows[source]["completion_ids"], rows[source][kto.MASK], strict=True) if bit]
+            )
+            assert text == answer
+            assert "tool_response" not in text and text.count("<|im_end|>") == 2
+
+
+def test_a_resumed_run_is_held_against_the_rate_it_began_with(model: Path, tmp_path: Path) -> None:
+    """When it is killed its own rate has fallen: 0.88 is above the floor of that, and below that of the parent's."""
+    require_killed(die_in_kto, tmp_path / "run", model, 3, (1.0, 0.95))
+    assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95)]
+    done = run_kto(model, tmp_path / "run", lambda policy: 0.88)
+    assert done.stopped_by.startswith("emission: 0.880") and done.steps == 4
+    assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95), (4, 0.88)]
+
+
+# -- Dr. GRPO: credit reaches sampled tokens alone, the ratio is against the policy that sampled
+
+
+def lines(run: Path, key: str) -> list[float]:
+    return [line[key] for line in lines_of(run) if key in line]
+
+
+def test_the_sampler_and_the_trainer_are_one_policy_and_the_ratio_starts_at_one(stock: Stock, tmp_path: Path) -> None:
+    bandit = Bandit(stock.codec)
+    done = run_grpo(stock.folder, tmp_path / "run", bandit, steps=3)
+    assert done.steps == 3 and not done.stopped_by and not done.dropped
+    assert lines(tmp_path / "run", "logprob_gap")[0] < 1e-4
+    ratios = lines(tmp_path / "run", "importance_ratio")
+    assert ratios[0] == pytest.approx(1, abs=1e-4)
+    assert any(abs(ratio - 1) > 1e-3 for ratio in ratios[1:])  # the behaviour policy stays the parent
+    assert lines(tmp_path / "run", "kl")[0] == pytest.approx(0, abs=1e-6)
+    assert any(lines(tmp_path / "run", "grad_norm"))
+    assert not any(bandit.modes)
+    assert len(set(bandit.versions)) == 1
+    assert (tmp_path / "run" / CHECKPOINT / "adapter_model.safetensors").exists()
+
+
+def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_path: Path) -> None:
+    """Its logprobs agree with the trainer's in every step, so it holds the weights that are trained."""
+    from peft import PeftModel
+
+    opened: dict[str, Any] = {"base": stock.sampler(stock.load(), "base")}
+    double = VllmDouble(lambda name, *turn: served(name).sample(*turn))
+
+    def served(name: str) -> Any:
+        if name not in opened:
+            model = PeftModel.from_pretrained(stock.load(), double.models[name]).merge_and_unload()
+            opened[name] = stock.sampler(model, name)
+        return opened[name]
+
+    bandit = Bandit(stock.codec)
+    with serve(double) as url:
+        server = VllmSampler(url, "base", stock.codec)
+        done = run_grpo(stock.folder, tmp_path / "run", bandit, server=server, steps=3, refresh=1, every=1)
+        server.close()
+    assert done.steps == 3 and not done.stopped_by
+    assert lines(tmp_path / "run", "importance_ratio") == pytest.approx([1, 1, 1], abs=1e-3)
+    assert len(set(bandit.versions)) == 3 and bandit.versions[0] == "base"
+    assert any(lines(tmp_path / "run", "grad_norm"))
+
+
+def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence_is_counted(
+    stock: Stock, tmp_path: Path
+) -> None:
+    bandit = Bandit(stock.codec)
+
+    def run(jobs: Sequence[Job], sampler: Any) -> list[EpisodeLine]:
+        one, other, third, *rest = bandit(jobs, sampler)
+        long = replace(third.rollout, completion_ids=(5,) * 65, mask=(1,) * 65, logprobs=(-1.0,) * 65)  # type: ignore[type-var]
+        unscored = replace(one, result=replace(one.result, reward=None))
+        return [unscored, replace(other, rollout=None), replace(third, rollout=long), *rest]
+
+    done = run_grpo(stock.folder, tmp_path / "run", run, steps=1)
+    assert done.dropped == {"not one sequence": 1, "too long": 1}
+    assert lines(tmp_path / "run", "grad_norm") == [0.0]  # nothing is left to compare within a group
 
 
 if __name__ == "__main__":
