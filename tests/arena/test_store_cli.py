@@ -92,7 +92,7 @@ def fresh() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module", params=["postgres", "folder"])
+@pytest.fixture(scope="module")
 def node(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A state folder with Alice's log, its server stopped; its bodies in Postgres or in a folder."""
     state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
@@ -128,6 +128,7 @@ async def require_whole(dsn: str, objects: BodyObjects | None, signer: Signer = 
 # -- backup and restore
 
 
+@pytest.mark.parametrize("node", ["postgres", "folder"], indirect=True)
 def test_a_backup_restored_into_a_new_folder_verifies_and_goes_on(node: Path, fresh: Path) -> None:
     outside = bool(read_location(node).objects)
     assert "10 records and 3 bodies of 1 logs" in ok("backup", "--out", fresh / "b", "--state-dir", node)
@@ -213,6 +214,7 @@ def test_a_backup_taken_while_validators_write_is_of_one_moment(fresh: Path) -> 
     assert (report["ok"], report["records"]) == (True, sum(ends.values()))
 
 
+@pytest.mark.parametrize("node", ["folder"], indirect=True)
 def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path) -> None:
     ok("backup", "--out", fresh / "b", "--state-dir", node)
     refused("V2027", "backup", "--out", fresh / "b", "--state-dir", node)
@@ -231,6 +233,7 @@ def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path)
     assert "bodies are in the object store" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "m")
 
 
+@pytest.mark.parametrize("node", ["folder"], indirect=True)
 def test_a_backup_goes_into_a_server_of_ones_own_with_logins_that_are_printed_once(
     node: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
