@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,6 @@ from foundation.errors import ArenaError
 from problems.formats import problem_bytes
 from problems.model import Problem
 
-DAY_MS = 86_400_000
 HORIZON_RACES = 400  # how far ahead a stock is measured
 SUFFIX = ".sealed.json"
 Make = Callable[[str, int, frozenset[str]], SealedFile]  # for a race, of a round, without these product ids
@@ -38,10 +38,6 @@ class StockLevel(msgspec.Struct, frozen=True, kw_only=True):
     races: int
     lasts_ms: int
     is_made_here: bool = False  # the bank makes problems when it is empty, and cannot run low
-
-    def is_low(self, days_min: int) -> bool:
-        """Whether the stock lasts for fewer days than an operator has to keep."""
-        return not self.is_made_here and self.lasts_ms < days_min * DAY_MS
 
 
 @dataclasses.dataclass(eq=False)
@@ -118,12 +114,12 @@ class Bank:
         files = (read_sealed(path, self.bank_hotkey, self.verify) for path in self._paths())
         return tuple(sorted((file.notice for file in files), key=lambda notice: (notice.round, notice.race_id)))
 
-    def level(self, closes_ms: Sequence[int], now_ms: int) -> StockLevel:
+    def level(self, closes_ms: Iterable[int], now_ms: int) -> StockLevel:
         """How long the stock lasts, by what the files say of themselves, given the closes of the races to come, soonest
-        first. When every race has a batch, it lasts until the last close."""
+        first, of which it looks at `HORIZON_RACES`. When each has a batch, it lasts until the last close."""
         rounds = {label.round for _, label in self._labels() if self.timelock.opens_ms(label.round) > now_ms}
         races, until_ms = 0, now_ms
-        for close_ms in closes_ms:
+        for close_ms in islice(closes_ms, HORIZON_RACES):
             until_ms = close_ms
             if self.beacon.round_after(close_ms) not in rounds:
                 break

@@ -104,14 +104,6 @@ def closing_ms(opened_ms: int, rules: RaceRules) -> int:
     return _next_local(opened_ms, rules.closes_at_minute, rules.timezone, is_weekday_only=False)
 
 
-def coming_closes_ms(now_ms: int, rules: RaceRules, count: int) -> tuple[int, ...]:
-    """The closes of the next `count` races, soonest first, if each opens before the next close."""
-    closes = [closing_ms(now_ms, rules)]
-    while len(closes) < count:
-        closes.append(closing_ms(closes[-1], rules))
-    return tuple(closes[:count])
-
-
 def shared_closes_ms(after_ms: int, rules: RaceRules) -> Iterator[int]:
     """The closes (unix ms) after a moment that validators have in common, soonest first, without end.
 

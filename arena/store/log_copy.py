@@ -8,7 +8,7 @@ too. What else arrived after the backup (submissions, costs) comes from miners a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import zstandard
@@ -33,6 +33,7 @@ from foundation.errors import ArenaError
 PART_BYTES = 8 << 20  # of contents in one part of a copy
 APPENDED_AT_ONCE = 64
 RACES_COPIED = 3  # the newest: an earlier one has ended
+OwnersOf = Callable[[str, Sequence[str]], Mapping[str, str]]  # by a race's id and events: by hotkey
 
 
 class RaceEvent(msgspec.Struct, frozen=True, array_like=True):
@@ -86,16 +87,17 @@ async def write_copy(
     await _put(store.objects, LogPart(tuple(part), checkpoint, events))
 
 
-async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
+async def take_copy(store: PostgresStore, verify_signature: Verifier, owners_of: OwnersOf) -> int:
     """Append to `store`'s own log what its copy holds behind it, with bodies, checkpoints, the ends of the work that
-    made them and what races had come to; returns how many records. One that is stopped goes on at the next start.
+    made them and what races had come to, by which `owners_of` knows who is charged; returns how many records. One that
+    is stopped goes on at the next start.
 
     Raises ArenaError V2080 where the copy is not this log's, or lacks a record or a body; V2021, V2028, V2029.
     """
     objects, head = store.objects, await store.head()
     if objects is None:
         return 0
-    first = head.seq
+    first, owners = head.seq, dict[str, str]()
     for name in await objects.log_parts(store.validator, head.seq - 1):  # of the last record itself may come events
         part = _decode(name, await objects.log_part(store.validator, name))
         records = [record for record in part.records if record.seq > head.seq]
@@ -106,6 +108,8 @@ async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
             if each.index == begun[each.stream]:
                 await store.put_event(each.stream, each.index, each.event)
                 begun[each.stream] += 1
+        for stream in begun:
+            owners |= owners_of(stream.removeprefix("race/"), await store.events(stream))
         for at in range(0, len(records), APPENDED_AT_ONCE):
             some = records[at : at + APPENDED_AT_ONCE]
             for record in some:
@@ -114,7 +118,7 @@ async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
             contents = [decode_content(record.content) for record in some]
             asked = [one.payload for one in contents if isinstance(one.payload, AttemptRecord | EvaluationRecord)]
             bodies = await _bodies(store, objects, sorted({one.body_sha256 for one in asked} - {""}))
-            await _end_work(store, contents, {body.body_sha256: len(body.content) for body in bodies})
+            await _end_work(store, contents, owners, {body.body_sha256: len(body.content) for body in bodies})
             head = await store.append(some, bodies)
         if part.checkpoint is not None:
             await store.put_checkpoint(part.checkpoint)
@@ -143,7 +147,9 @@ async def _bodies(store: PostgresStore, objects: BodyObjects, names: list[str]) 
     ]
 
 
-async def _end_work(store: PostgresStore, contents: Iterable[RecordContent], body_bytes: Mapping[str, int]) -> None:
+async def _end_work(
+    store: PostgresStore, contents: Iterable[RecordContent], owners: Mapping[str, str], body_bytes: Mapping[str, int]
+) -> None:
     """Bring queue and leases to where these attempts left them: none is run again that the log holds, and each counts
     as it did (`arena.race.decider.after_fault`). Before the records are appended, since it may be done twice and they
     may not."""
@@ -161,6 +167,6 @@ async def _end_work(store: PostgresStore, contents: Iterable[RecordContent], bod
         ends.append((item_id, int(fence), state, is_fault, is_counted, is_refused, *used, record.recorded_ms))
     names = ("ids", "fences", "states", "faults", "counted", "refused", "agent_ms", "body_bytes", "worker_ms", "at_ms")
     if ends:
-        await store.enqueue(items)
+        await store.enqueue(items, owners)
         columns = (list(column) for column in zip(*ends, strict=True))
         await store.session.call("end_work", validator=store.validator, **dict(zip(names, columns, strict=True)))

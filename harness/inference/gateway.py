@@ -291,14 +291,17 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger:
     """Sums what requests cost. Thread-safe: episodes that run at once may share one."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_add: Callable[[], None] = lambda: None) -> None:
+        """`on_add` is called after each request, in their order."""
+        self._on_add = on_add
         self._sums: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def add(self, upstream: str, model: str, *, requests: int = 1, **numbers: int) -> None:
         """Add what one request asked, by fields of `ModelUsage`; upstream "": none answered."""
         with self._lock:
             self._sums[upstream, model].update(requests=requests, **numbers)
+            self._on_add()
 
     def usage(self, prices: Mapping[str, TokenPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
         """What was asked for so far, by upstream and model, in the order of their names. `prices` are by upstream."""
@@ -311,8 +314,6 @@ class Ledger:
                 found.append(ModelUsage(upstream=one, model=model, cost_micro_usd=cost, **sums))
         return tuple(found)
 
-    def take(self, prices: Mapping[str, TokenPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
-        """As `usage`, of what was asked for since the last call. One thread at a time."""
-        found = self.usage(prices)
+    def clear(self) -> None:
+        """Begin anew at nothing. One thread at a time."""
         self._sums.clear()
-        return found

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import os
 import secrets
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,7 +25,7 @@ from arena.chain.keys import verify
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import is_local
 from arena.export.assembly import read_releases
-from arena.race.schedule import coming_closes_ms
+from arena.race.schedule import shared_closes_ms
 from arena.records.model import ReleaseRecord
 from foundation.durable_files import write_whole
 from neurons.cli import options
@@ -368,7 +369,7 @@ def seal(
     timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
     before = Bank(out, signer.hotkey, verify, timelock, beacon).notices()
     start_ms = max([unix_ms(), *(timelock.opens_ms(notice.round) for notice in before)])
-    closes_ms = coming_closes_ms(start_ms, rules.race, races)
+    closes_ms = tuple(islice(shared_closes_ms(start_ms, rules.race), races))
     assigned = unpartitioned(problems)
     if partition is not None:
         if catalogue is None:

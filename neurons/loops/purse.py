@@ -4,7 +4,8 @@ What was spent stands in the ledger (`arena.usage`); this process reads the sums
 problem is begun when each cap has room for all its pairs at their mean cost; one that was not begun, or that meets a
 cap on its way, is stopped for every agent at this validator (U3022, `arena.race.scores`), so nobody loses by it. An
 episode waits while those that run might still cost what it needs. Each is set aside at the policy's limits, so a cap is
-passed by no more than the last request of those that run; judges' tokens are set aside at their mean.
+passed by no more than the last request of those that run; judges' tokens are set aside at their mean. What a worker
+asks is accounted as it asks; a node that is killed loses the accounts of what ran, whose answers aren't paid again.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ from typing import Literal
 import msgspec
 
 from arena.chain.port import LOCAL_NETWORK, Subtensor
-from arena.race.schedule import coming_closes_ms, qualified_within_ms
+from arena.race.schedule import qualified_within_ms, shared_closes_ms
 from foundation.codes import CHAIN_STANDS, FILES_LACKING, NO_SANDBOX, STATE_PRUNED, lookup
 from foundation.errors import ArenaError, redacted
-from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS, duration
+from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS, DAY_MS, duration
 from neurons.node.reporting import look
 from neurons.settings.chain import chain_of, signer_of, unix_ms
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
@@ -242,17 +242,16 @@ def check_queue(settings: Settings) -> DoctorCheck:
 
 def check_bank(settings: Settings) -> DoctorCheck:
     """Enough sealed batches for the races to come; on the local network a node makes its own."""
-    from arena.bank.stock import HORIZON_RACES
     from arena.chain.opening import open_beacon, open_timelock
     from neurons.node.opening import open_bank
 
     policy, timelock = policy_of(settings), open_timelock(settings.network)
     bank = open_bank(settings, policy, (), open_beacon(settings.network, unix_ms), timelock)
-    level = bank.level(coming_closes_ms(unix_ms(), policy.race, HORIZON_RACES), unix_ms())
+    level = bank.level(shared_closes_ms(unix_ms(), policy.race), unix_ms())
     if level.is_made_here:
         return DoctorCheck("ok", "made here when it is empty (local network)")
     found = f"{level.races} races, {duration(level.lasts_ms)}"
-    if level.is_low(BANK_DAYS_MIN):
+    if level.lasts_ms < BANK_DAYS_MIN * DAY_MS:
         return DoctorCheck("warn", found, f"a validator needs {BANK_DAYS_MIN} days: ask the operator for batches")
     return DoctorCheck("ok", found)
 

@@ -32,6 +32,7 @@ from arena.exchange.peer_service import PeerService
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
 from arena.race.draw import permitted_validators
+from arena.race.machine import replay
 from arena.records.model import Conditions, HostFacts
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import embedded_server
@@ -50,7 +51,7 @@ from neurons.loops.operator_files import OperatorFiles, held_sketches, operator_
 from neurons.loops.purse import Purse
 from neurons.loops.serving import Serving, ServingSetup
 from neurons.race.clock import RaceClock
-from neurons.race.log import newest_race
+from neurons.race.log import newest_race, owners_of
 from neurons.race.peers import SharingLoop, exchange_port, open_sharing
 from neurons.settings import inputs
 from neurons.settings.chain import chain_of, signer_of, unix_ms
@@ -363,7 +364,7 @@ async def _open_store(
         if named and not (objects and await objects.get(store.validator, named)):
             place = objects.location if objects else "it is empty"
             raise ArenaError("V2029", f"{place}, and bodies of this log lie elsewhere; copy them there first")
-        came = await take_copy(store, verify)
+        came = await take_copy(store, verify, lambda race, events: owners_of(replay(race, events)))
     except ArenaError as error:
         raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
     if came:

@@ -20,12 +20,11 @@ import msgspec
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from arena.bank.stock import HORIZON_RACES
 from arena.chain.port import is_local
 from arena.race.agreement import is_sole
 from arena.race.forecast import day_of, spent
 from arena.race.machine import RaceState
-from arena.race.schedule import coming_closes_ms, timeline
+from arena.race.schedule import shared_closes_ms, timeline
 from arena.records.model import Stage
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError, Failure
@@ -159,8 +158,7 @@ class HeartbeatLoop:
         """Measure how long the stock lasts, which opens files."""
         node, now_ms = self._node, self._node.now_ms()
         try:
-            closes_ms = coming_closes_ms(now_ms, node.policy.race, HORIZON_RACES)
-            level = await asyncio.to_thread(node.bank.level, closes_ms, now_ms)
+            level = await asyncio.to_thread(node.bank.level, shared_closes_ms(now_ms, node.policy.race), now_ms)
         except ArenaError as error:
             node.log.warning("bank not measured", code=error.failure.code, detail=error.failure.detail)
             return

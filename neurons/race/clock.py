@@ -52,7 +52,7 @@ from neurons.loops.node import Node
 from neurons.loops.operator_files import write_policy
 from neurons.loops.run_loop import StopSignal
 from neurons.race.intake import keep_standings
-from neurons.race.log import RaceList, RaceLog
+from neurons.race.log import RaceList, RaceLog, owners_of
 from neurons.race.peers import RacePeers, race_of
 from neurons.race.sentences import names_of, race_sentence
 
@@ -140,7 +140,7 @@ class RaceClock:
         if state.stage == "running" and state.items is not None:  # a restored store may lack some of them
             items = race_items(state, self._node.store.validator)
             await self._plan_cost(state.race_id, items)
-            await self._node.store.enqueue(items, _owners_of(state))
+            await self._node.store.enqueue(items, owners_of(state))
         self._has_adopted = True
 
     def is_quiet(self, now_ms: int) -> bool:
@@ -285,7 +285,7 @@ class RaceClock:
                 return await self._fix_field(effect, state, earlier)
             case machine.EnqueueItems():
                 await self._plan_cost(state.race_id, effect.items)
-                await self._node.store.enqueue(effect.items, _owners_of(state))
+                await self._node.store.enqueue(effect.items, owners_of(state))
                 return machine.ItemsEnqueued(items=len(effect.items))
             case machine.EnqueueStandIns():
                 added = 0  # the room is filled with pairs that are not in the queue, nor ever were
@@ -293,7 +293,7 @@ class RaceClock:
                     if added >= effect.room:
                         break
                     page = effect.items[begin : begin + STAND_INS_PAGE]
-                    added += await self._node.store.enqueue(page, _owners_of(state))
+                    added += await self._node.store.enqueue(page, owners_of(state))
                 if added:
                     self._node.log.info("stands in", race=state.race_id, items=added)
             case machine.Settle():
@@ -504,12 +504,6 @@ class RaceClock:
 def _opened(state: RaceState) -> RaceOpened:
     assert state.opened is not None, "a race fixes its field after it was opened"
     return state.opened
-
-
-def _owners_of(state: RaceState) -> dict[str, str]:
-    """By hotkey of the field: who is charged for its agent's worker time."""
-    field = state.field.field if state.field else ()
-    return {candidate.subject.miner_hotkey: candidate.owner for candidate in field}
 
 
 async def read_chain(node: Node, effect: machine.ReadChain) -> machine.ChainRead | None:

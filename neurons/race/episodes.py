@@ -33,12 +33,12 @@ from foundation.canonical import text_hash
 from foundation.codes import CAP_REACHED, JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD, Owner
 from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
-from harness.inference.gateway import ModelUsage
 from harness.inference.journal import FileJournal
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, drained_within, persist
 from neurons.race.log import RaceLog
+from neurons.worker.pool import Spending
 from neurons.worker.ports import Evaluated, EvaluateJob, Faulted, Job, Judged, JudgeJob, Reply
 from problems.model import UnscoredOutcome
 from problems.titles import AcceptedTitles, cut_titles
@@ -112,25 +112,27 @@ class EpisodeLoop:
         except ArenaError as error:
             await self._fault(lease, error.failure)
             return
-        work = asyncio.create_task(within_caps(self._node, lease.item.context, job))
+        spending: Spending = []
+        work = asyncio.create_task(within_caps(self._node, lease.item.context, job, spending))
         keeper = asyncio.create_task(self._keep(lease, work))
+        reply: Reply | None = None
         try:
             reply = await work
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not work.cancelled() or (task is not None and task.cancelling()):
                 raise
-            self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)
-            return  # the sweep writes its attempt record
+            self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)  # the sweep records it
         finally:
             keeper.cancel()
         if isinstance(reply, Evaluated):
             await self._finish(lease, reply.evaluation)
-        else:
+        elif reply is not None:
             await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
-        if isinstance(reply, Evaluated | Faulted) and reply.usage:
-            self._node.metrics.count_usage(reply.usage)
-            await self._keep_usage(lease, reply.usage)
+        if spending:  # after the records, which it must not hold up; of a lost lease, too
+            self._node.metrics.count_usage(spending)
+            put = partial(self._node.store.put_usage, _usage(lease.attempt_id, lease.item, spending))
+            await persist(f"usage of {lease.attempt_id}", put, self._drain, self._node.log)
 
     async def _job(self, lease: Lease) -> EvaluateJob:
         """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it.
@@ -182,11 +184,6 @@ class EpisodeLoop:
             if renewed is None:
                 work.cancel()
                 return
-
-    async def _keep_usage(self, lease: Lease, rows: tuple[ModelUsage, ...]) -> None:
-        """After the records, which it must not hold up; of a lost lease, too, since its money was spent."""
-        put = partial(self._node.store.put_usage, _usage(lease.attempt_id, lease.item, rows))
-        await persist(f"usage of {lease.attempt_id}", put, self._drain, self._node.log)
 
     async def _finish(self, lease: Lease, evaluation: Evaluation) -> None:
         outcome = evaluation.outcome
@@ -265,26 +262,23 @@ class EpisodeLoop:
         return True
 
 
-async def within_caps(node: Node, context: Context, job: Job) -> Reply:
-    """What a worker answers, once the node's caps leave room; else why they do not."""
+async def within_caps(node: Node, context: Context, job: Job, spending: Spending) -> Reply:
+    """What a worker answers, once the node's caps leave room; else why they do not. `spending` becomes its cost."""
     if (refused := await node.purse.enter(context)) is not None:
         return Faulted(failure=refused)
-    usage: tuple[ModelUsage, ...] = ()
     try:
-        reply = await node.pool.run(job)
-        usage = reply.usage if isinstance(reply, Evaluated | Faulted | Judged) else ()
+        return await node.pool.run(job, spending)
     finally:
-        node.purse.leave(context, usage)
-    return reply
+        node.purse.leave(context, spending)
 
 
-def _usage(attempt_id: str, about: WorkItem | EvaluationRecord, rows: tuple[ModelUsage, ...]) -> AttemptUsage:
+def _usage(attempt_id: str, about: WorkItem | EvaluationRecord, rows: Spending) -> AttemptUsage:
     return AttemptUsage(
         attempt_id=attempt_id,
         race_id=about.context.race_id,
         stage=about.context.stage,
         agent_version_id=about.subject.agent_version_id,
-        rows=rows,
+        rows=tuple(rows),
     )
 
 
@@ -355,10 +349,11 @@ class VerdictLoop:
         stored = await node.store.body(record.body_sha256)
         if stored is None:
             raise ArenaError("V2050", f"no body {record.body_sha256} for record {row.seq}")
-        reply = await within_caps(node, context, JudgeJob(body=decode_body(stored.content)))
-        if isinstance(reply, Judged | Faulted) and reply.usage:
-            node.metrics.count_usage(reply.usage)
-            await node.store.put_usage(_usage(f"{record.attempt_id}+{node.now_ms()}", record, reply.usage))
+        spending: Spending = []
+        reply = await within_caps(node, context, JudgeJob(body=decode_body(stored.content)), spending)
+        if spending:
+            node.metrics.count_usage(spending)
+            await node.store.put_usage(_usage(f"{record.attempt_id}+{node.now_ms()}", record, spending))
         if isinstance(reply, Judged):
             self._put_off_ms.pop(record.body_sha256, None)
             verdict = reply.verdict

@@ -110,6 +110,12 @@ async def read_state(store: PostgresStore, race_id: str) -> RaceState:
     return replay(race_id, await store.events(stream_of(race_id)))
 
 
+def owners_of(state: RaceState) -> dict[str, str]:
+    """By hotkey of the field: who is charged for its agent's worker time."""
+    field = state.field.field if state.field else ()
+    return {candidate.subject.miner_hotkey: candidate.owner for candidate in field}
+
+
 async def newest_race(store: PostgresStore) -> RaceState | None:
     """The race that was opened last; None before the first."""
     names = await race_names(store)

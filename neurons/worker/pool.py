@@ -20,6 +20,7 @@ from foundation.backoff import Backoff
 from foundation.canonical import text_hash
 from foundation.codes import HOST_FAILED, JOB_QUARANTINED, WORKER_DIED
 from foundation.errors import ArenaError, Failure
+from harness.inference.gateway import ModelUsage
 from harness.sandbox.port import SandboxLevel
 from neurons.health.status import RestingSlot
 from neurons.settings.chain import unix_ms
@@ -31,6 +32,8 @@ _START_TIMEOUT_S = 120.0
 _KILL_WAIT_S = 10.0
 _DETAIL_CHARACTERS = 300
 _MODULE = ("-m", "neurons.worker.process")
+Answer = asyncio.Future[ports.Reply]
+Spending = list[ModelUsage]  # of a job, whether or not its worker comes to answer
 
 
 class _Worker:
@@ -54,7 +57,7 @@ class _Worker:
         failure = Failure(code=WORKER_DIED, detail=f"worker {setup.slot} was not ready in {_START_TIMEOUT_S:.0f} s")
         try:
             with contextlib.suppress(TimeoutError):
-                reply = await asyncio.wait_for(worker.run(setup), _START_TIMEOUT_S)
+                reply = await asyncio.wait_for(worker.run(setup, []), _START_TIMEOUT_S)
                 if isinstance(reply, ports.Ready):
                     return worker, reply.sandbox
                 failure = reply.failure if isinstance(reply, ports.Faulted) else failure
@@ -63,12 +66,14 @@ class _Worker:
             await worker.kill()
             raise
 
-    async def run(self, request: ports.Request) -> ports.Reply:
+    async def run(self, request: ports.Request, spending: Spending) -> ports.Reply:
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(ports.encode_line(request))
             await self.process.stdin.drain()
-            return ports.REPLIES.decode(await self.process.stdout.readuntil(b"\n"))
+            while isinstance(reply := ports.REPLIES.decode(await self.process.stdout.readuntil(b"\n")), ports.Spent):
+                spending[:] = reply.usage
+            return reply
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, msgspec.DecodeError) as error:
             raise ArenaError(WORKER_DIED, f"worker {self.setup.slot}, process {self.process.pid}: {error}") from error
 
@@ -87,7 +92,7 @@ class WorkerPool:
 
     def __init__(self, setups: tuple[ports.WorkerSetup, ...], deadline_s: float) -> None:
         self._setups, self._deadline_s = setups, deadline_s
-        self._jobs: asyncio.Queue[tuple[ports.Job, asyncio.Future[ports.Reply]]] = asyncio.Queue()
+        self._jobs: asyncio.Queue[tuple[ports.Job, Answer, Spending]] = asyncio.Queue()
         self._ends: Counter[str] = Counter()  # workers that a job ended since it last ended well
         self._workers: dict[int, _Worker] = {}
         self._slots: list[asyncio.Task[None]] = []
@@ -109,15 +114,15 @@ class WorkerPool:
         """The slots whose last start failed, by number."""
         return tuple(self._resting[slot] for slot in sorted(self._resting))
 
-    async def run(self, job: ports.Job) -> ports.Reply:
-        """Run one job on a free worker; `Faulted` replies are returned as they are.
+    async def run(self, job: ports.Job, spending: Spending) -> ports.Reply:
+        """Run one job on a free worker; `Faulted` replies are returned as they are. `spending` becomes what it cost.
 
         A worker that dies or overruns the deadline is replaced, and the job answers Faulted V2005, V2009 from the
         second end on, after the first try to start the next worker. Cancelling the call kills the worker, so that a
         lost lease stops its jail at once.
         """
-        answer: asyncio.Future[ports.Reply] = asyncio.get_running_loop().create_future()
-        self._jobs.put_nowait((job, answer))
+        answer: Answer = asyncio.get_running_loop().create_future()
+        self._jobs.put_nowait((job, answer, spending))
         return await answer
 
     async def stop(self) -> None:
@@ -131,11 +136,11 @@ class WorkerPool:
     async def _serve(self, setup: ports.WorkerSetup) -> None:
         """One slot: jobs, one at a time, and a new worker where one ended, however many tries that takes."""
         while True:
-            job, answer = await self._jobs.get()
+            job, answer, spending = await self._jobs.get()
             if self._workers[setup.slot].process.returncode is not None:  # it died while it waited for a job
-                self._jobs.put_nowait((job, answer))
+                self._jobs.put_nowait((job, answer, spending))
                 is_well = await self._replace(setup)
-            elif failure := await self._try(self._workers[setup.slot], job, answer):
+            elif failure := await self._try(self._workers[setup.slot], job, answer, spending):
                 is_well = await self._replace(setup)
                 self._blame(job, answer, failure, is_well)
             else:
@@ -144,9 +149,9 @@ class WorkerPool:
                 await asyncio.sleep(RESTS.pause_ms(self._resting[setup.slot].tries) / 1_000)
                 is_well = await self._replace(setup)
 
-    async def _try(self, worker: _Worker, job: ports.Job, answer: asyncio.Future[ports.Reply]) -> Failure | None:
+    async def _try(self, worker: _Worker, job: ports.Job, answer: Answer, spending: Spending) -> Failure | None:
         """Answer the job; or the worker has to be replaced, and the failure says why."""
-        running = asyncio.create_task(worker.run(job))
+        running = asyncio.create_task(worker.run(job, spending))
         try:
             await asyncio.wait((running, answer), timeout=self._deadline_s, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():  # it hangs, or nobody waits for the answer any more
@@ -179,7 +184,7 @@ class WorkerPool:
         self._resting.pop(setup.slot, None)
         return True
 
-    def _blame(self, job: ports.Job, answer: asyncio.Future[ports.Reply], failure: Failure, is_job: bool) -> None:
+    def _blame(self, job: ports.Job, answer: Answer, failure: Failure, is_job: bool) -> None:
         """Answer a job that met a worker's end; `is_job`: the slot is well, so the job is charged with it."""
         if answer.done():  # it was cancelled
             return

@@ -102,21 +102,24 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
     """An evaluation came to its end; the agent's own faults are inside it."""
 
     evaluation: Evaluation
-    usage: tuple[ModelUsage, ...] = ()
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
     """A verdict on a stored body, or why there is none."""
 
     verdict: Verdict | UnscoredVerdict
-    usage: tuple[ModelUsage, ...] = ()
 
 
 class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
     """A fault of ours or of an upstream; nothing is scored."""
 
     failure: Failure
-    usage: tuple[ModelUsage, ...] = ()
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True, tag="spent"):
+    """After each request to a model, before the answer: what the job's requests came to so far."""
+
+    usage: tuple[ModelUsage, ...]
 
 
 Job = EvaluateJob | JudgeJob
@@ -125,10 +128,10 @@ Reply = Ready | Evaluated | Judged | Faulted
 
 LINE_BYTES_MAX = 256 << 20
 REQUESTS: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
-REPLIES: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+REPLIES: msgspec.json.Decoder[Reply | Spent] = msgspec.json.Decoder(Reply | Spent)
 
 
-def encode_line(value: Request | Reply) -> bytes:
+def encode_line(value: Request | Reply | Spent) -> bytes:
     """One value with its line break."""
     return msgspec.json.encode(value) + b"\n"
 

@@ -16,8 +16,6 @@ import traceback
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
 from arena.evaluate import EvaluatePorts, evaluate
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Ledger
@@ -35,6 +33,7 @@ from neurons.worker.ports import (
     Ready,
     Reply,
     Request,
+    Spent,
     WorkerSetup,
     encode_line,
     open_evaluate_ports,
@@ -57,15 +56,16 @@ def main() -> None:
         _send(replies, Faulted(failure=error.failure))
         return
     _send(replies, Ready(sandbox=ports.sandbox.level))
-    prices, ledger = prices_of(setup.upstreams, setup.judges), Ledger()
+    prices = prices_of(setup.upstreams, setup.judges)
+    ledger = Ledger(lambda: _send(replies, Spent(usage=ledger.usage(prices))))
     places = [next((one.name for one in endpoints_of(judge.model, setup.judges)), "scripted") for judge in ports.judges]
     judges = (MeteredJudge(judge, ledger, at) for judge, at in zip(ports.judges, places, strict=True))
     ports = dataclasses.replace(ports, judges=tuple(judges), ledger=ledger)
     while True:
         job = requests.get()
         assert not isinstance(job, WorkerSetup), "a second set-up"
-        reply = _answer(job, ports)
-        _send(replies, msgspec.structs.replace(reply, usage=ledger.take(prices)))
+        ledger.clear()
+        _send(replies, _answer(job, ports))
 
 
 def _answer(job: Job, ports: EvaluatePorts) -> Evaluated | Judged | Faulted:
@@ -94,7 +94,7 @@ def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> No
     os._exit(_ORPHANED)
 
 
-def _send(stream: BinaryIO, reply: Reply) -> None:
+def _send(stream: BinaryIO, reply: Reply | Spent) -> None:
     stream.write(encode_line(reply))
     stream.flush()
 

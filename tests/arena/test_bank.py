@@ -22,7 +22,7 @@ from arena.bank.stock import Bank
 from arena.chain.beacon import LocalBeacon, LocalTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
 from arena.policies import PAPER
-from arena.race.schedule import coming_closes_ms
+from arena.race.schedule import shared_closes_ms
 from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError
 from problems.clusters import cluster_id
@@ -424,7 +424,7 @@ def test_a_bank_with_a_maker_makes_what_it_lacks_under_its_own_key_and_repeats_n
     assert bank.seal_for("race-000001", 3, round_number=101) == notice  # made once
     bank.open("race-000001", local_round(101))
     assert bank.batch("race-000001").public == notice.batch
-    assert not bank.level((), 0).is_low(30) and filled_sealed(tmp_path / "other").level((), 0).is_low(30)
+    assert bank.level((), 0).is_made_here and not filled_sealed(tmp_path / "other").level((), 0).is_made_here
     (tmp_path / "bank" / "old.batch.json").write_bytes(b"{")
     with pytest.raises(ArenaError, match=r"P4001.*old\.batch\.json"):
         bank.seal_for("race-000002", 3, round_number=102)
@@ -507,9 +507,9 @@ def test_a_folder_that_cannot_be_written_is_a_coded_failure(tmp_path):
 # -- the level
 def test_the_stock_lasts_until_the_first_race_without_a_batch(tmp_path):
     folder, now_ms = tmp_path / "bank", 1_800_000_000_000
-    closes_ms = coming_closes_ms(now_ms, PAPER.race, 40)
+    coming = shared_closes_ms(now_ms, PAPER.race)
+    closes_ms = [next(coming) for _ in range(4)]
     for day in (0, 1, 3):
         put(folder, f"day-{day}", SETS[0], BEACON.round_after(closes_ms[day]))
     level = sealed_bank(folder).level(closes_ms, now_ms)
     assert (level.races, level.lasts_ms) == (2, closes_ms[2] - now_ms)
-    assert level.is_low(30) and not level.is_low(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from arena.records.model import Entry, StoredCheckpoint
 from arena.records.port import Requeue
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
-from arena.store.log_copy import take_copy, write_copy
+from arena.store.log_copy import read_events, take_copy, write_copy
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError, Failure
@@ -25,6 +26,8 @@ from tests.arena.conftest import running_server
 from tests.arena.log_stand import HOST, START_MS, Clock, attempt, episode, item
 
 RACE, PROBLEMS = "r1", range(1, 9)
+HOTKEY = item(1, RACE).subject.miner_hotkey
+take = partial(take_copy, owners_of=lambda race, events: {HOTKEY: "cold"} if (race, events) == (RACE, ["e"]) else {})
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ async def sign(store: PostgresStore, signer: Signer) -> None:
     point, before = (await verify_store(store, verify)).logs[0].checkpoint, await store.checkpoints()
     note = sign_checkpoint(point, signer)
     made = StoredCheckpoint(validator=signer.hotkey, size=point.size, note=note, signed_ms=point.size)
-    await write_copy(store, made, before[-1].size if before else 0)
+    await write_copy(store, made, before[-1].size if before else 0, await read_events(store, {}))
     await store.put_checkpoint(made)
 
 
@@ -66,6 +69,7 @@ async def a_day(store: PostgresStore, signer: Signer, behind: PostgresStore, now
     """A log of six episodes and a fault, of which `behind` knows two episodes, and a third that was running."""
     sequencer = Sequencer(store, signer, Clock(now_ms), HOST)
     await store.enqueue([item(problem, RACE) for problem in PROBLEMS])
+    await store.put_event(f"race/{RACE}", 0, "e")
     await run(store, sequencer, 2)
     await sign(store, signer)
     await behind.enqueue([item(problem, RACE) for problem in PROBLEMS[2:5]])
@@ -91,16 +95,16 @@ async def test_a_store_behind_its_copy_goes_on_and_does_no_work_twice(
 ) -> None:
     monkeypatch.setattr("arena.store.log_copy.APPENDED_AT_ONCE", 1)  # an attempt before its evaluation
     await a_day(store, signer, behind, 1_000 * (int(time.time()) - age_s))
-    assert await take_copy(behind, verify) == 13
+    assert await take(behind, verify) == 13
     assert await log_of(behind) == await log_of(store)
     assert [point.size for point in await behind.checkpoints()] == [6, 15, 19]
     report = await verify_store(behind, verify)
     assert report.is_ok, report.defects
-    assert await take_copy(behind, verify) == 0 and not await behind.expired()
+    assert await take(behind, verify) == 0 and not await behind.expired()
     assert await behind.enqueue([item(problem, RACE) for problem in PROBLEMS]) == 2 + 1  # 1 and 2 are the backup's
     left = await behind.claim(9, 60_000)
-    tries = {lease.item.context.problem_id: (lease.faults, lease.counted) for lease in left}
-    assert (tries["p0006"], tries["p0008"]) == ((1, 1), (0, 0)) and "p0007" not in tries
+    tries = {lease.item.context.problem_id: (lease.faults, lease.counted, lease.owner) for lease in left}
+    assert (tries["p0006"], tries["p0008"]) == ((1, 1, "cold"), (0, 0, HOTKEY)) and "p0007" not in tries
     used = sum(len(episode(number, race_id=RACE)[1].content) for number in (3, 4, 5, 7))
     assert {lease.body_bytes for lease in left} == {used if age_s < 86_400 else 0}
     last = [entry async for entry in store.records(kinds=["attempt"])][-1]
@@ -115,18 +119,18 @@ async def test_a_gap_a_strangers_record_or_a_lost_body_is_refused_by_name(store,
     whole = [part.read_bytes() for part in parts]
     parts[1].unlink()
     with pytest.raises(ArenaError, match=r"V2080.*does not go on from record 6 to 19"):
-        await take_copy(behind, verify)
+        await take(behind, verify)
     parts[1].write_bytes(whole[1])
     with pytest.raises(ArenaError, match=r"V2080.*is not signed by"):
-        await take_copy(behind, lambda *_: False)
+        await take(behind, lambda *_: False)
     parts[1].write_bytes(whole[1][:-9])
     with pytest.raises(ArenaError, match=r"V2080.*damaged"):
-        await take_copy(behind, verify)
+        await take(behind, verify)
     parts[1].write_bytes(whole[1])
     body = episode(4, race_id=RACE)[1].body_sha256
     (folder / body[:2] / f"{body}.zst").unlink()
     with pytest.raises(ArenaError, match=f"V2080.*body {body} is not in"):
-        await take_copy(behind, verify)
+        await take(behind, verify)
     assert (await behind.head()).seq == 6
 
 
@@ -139,5 +143,5 @@ async def test_a_long_copy_lies_in_parts_that_lead_to_its_checkpoint(
         await sequencer.append(payloads, [body])
     await sign(store, signer)
     assert len(await objects.log_parts(signer.hotkey, 0)) > 3
-    assert await take_copy(behind, verify) == 3 * len(PROBLEMS)
+    assert await take(behind, verify) == 3 * len(PROBLEMS)
     assert (await behind.head(), await behind.checkpoints()) == (await store.head(), await store.checkpoints())

@@ -71,23 +71,23 @@ async def test_a_killed_a_stopped_and_a_cancelled_job_end_with_their_jails_and_c
     products = tuple(open_catalogue(small_catalogue).products())
     (problem,) = synthesize(products, seed=3, counts={"product": 1})
     async with open_pool(arena_base, small_catalogue, size=3, deadline_s=8.0) as pool:
-        killed_job = asyncio.create_task(pool.run(job("killed", SLEEPER, problem)))
+        killed_job = asyncio.create_task(pool.run(job("killed", SLEEPER, problem), []))
         killed = await busy_worker(set())
-        stopped_job = asyncio.create_task(pool.run(job("stopped", SLEEPER, problem)))
+        stopped_job = asyncio.create_task(pool.run(job("stopped", SLEEPER, problem), []))
         stopped = await busy_worker({killed.pid})
         jails = [child.pid for one in (killed, stopped) for child in one.children(recursive=True)]
         killed.send_signal(signal.SIGKILL)
         stopped.send_signal(signal.SIGSTOP)
-        replies = await asyncio.gather(*(pool.run(job(f"quick-{n}", QUICK, problem)) for n in range(4)))
+        replies = await asyncio.gather(*(pool.run(job(f"quick-{n}", QUICK, problem), []) for n in range(4)))
         assert all(isinstance(reply, ports.Evaluated) for reply in replies), replies
         assert not stopped_job.done()  # the others did not wait for it
         for task in (killed_job, stopped_job):
             reply = await task
             assert isinstance(reply, ports.Faulted) and reply.failure.code == "V2005"
-        replies = await asyncio.gather(*(pool.run(job(f"after-{n}", QUICK, problem)) for n in range(3)))
+        replies = await asyncio.gather(*(pool.run(job(f"after-{n}", QUICK, problem), []) for n in range(3)))
         assert all(isinstance(reply, ports.Evaluated) for reply in replies), replies
         assert len({worker.pid for worker in workers()} & {killed.pid, stopped.pid}) == 0
-        lost_job = asyncio.create_task(pool.run(job("lost", SLEEPER, problem)))  # its lease was lost
+        lost_job = asyncio.create_task(pool.run(job("lost", SLEEPER, problem), []))  # its lease was lost
         lost = await busy_worker(set())
         jails += [lost.pid, *(child.pid for child in lost.children(recursive=True))]
         lost_job.cancel()

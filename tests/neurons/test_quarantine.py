@@ -53,7 +53,7 @@ async def until_done(pool: WorkerPool, jobs: Sequence[EvaluateJob]) -> dict[str,
 
     async def one(job: EvaluateJob) -> None:
         while not (own := codes[job.problem.problem_id]) or own[-1] == "V2005":
-            own.append(code_of(await pool.run(job)))
+            own.append(code_of(await pool.run(job, [])))
 
     async with asyncio.timeout(300):
         await asyncio.gather(*(one(job) for job in jobs))
@@ -86,7 +86,7 @@ async def test_a_slot_that_can_not_start_rests_by_name_and_what_met_it_is_not_to
     (tmp_path / "p0").write_text("end")
     async with scripted_pool(tmp_path, monkeypatch, 1) as pool, asyncio.timeout(60):
         (tmp_path / "sick").touch()
-        first, other = (asyncio.create_task(pool.run(job(n))) for n in range(2))
+        first, other = (asyncio.create_task(pool.run(job(n), [])) for n in range(2))
         assert code_of(await first) == "V2005"
         while pool.resting[0].tries < 2:
             await asyncio.sleep(0.05)
@@ -94,7 +94,7 @@ async def test_a_slot_that_can_not_start_rests_by_name_and_what_met_it_is_not_to
         assert not other.done()
         (tmp_path / "sick").unlink()
         assert code_of(await other) == "Evaluated" and not pool.resting
-        codes = [code_of(await pool.run(job(0))) for _ in range(2)]
+        codes = [code_of(await pool.run(job(0), [])) for _ in range(2)]
     assert codes == ["V2005", "V2009"], "what it met while the slot was sick is not charged to it"
 
 

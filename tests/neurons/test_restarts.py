@@ -44,7 +44,7 @@ class Faulty:
         self.jobs: list[EvaluateJob] = []
         self.owed: list[int] = []  # when each job came
 
-    async def run(self, job: EvaluateJob) -> Faulted | Evaluated:
+    async def run(self, job: EvaluateJob, spending: object) -> Faulted | Evaluated:
         self.jobs.append(job)
         with contextlib.closing(FileJournal(Path(job.journal))) as journal:
             self.owed.append(journal.owed())
@@ -172,18 +172,18 @@ async def test_what_a_killed_worker_and_a_refused_one_were_answered_is_not_asked
         pool = WorkerPool((worker_setup(settings, policy, upstreams, (), 0),), 60.0)
         try:
             await pool.start()
-            running = asyncio.create_task(pool.run(first))
+            running = asyncio.create_task(pool.run(first, spending := []))
             worker = await busy_worker(set())
             async with asyncio.timeout(30):
                 while not (Path(first.journal).exists() and Path(first.journal).stat().st_size):
                     await asyncio.sleep(0.02)
             worker.send_signal(signal.SIGKILL)
-            killed, refused = await running, await pool.run(first)
-            ended = await pool.run(replace(first, is_last=True))
+            killed, refused = await running, await pool.run(first, [])
+            ended = await pool.run(replace(first, is_last=True), [])
         finally:
             await pool.stop()
         asked = [text_of(body) for body in server.bodies]
-    assert isinstance(killed, Faulted) and killed.failure.code == "V2005"
+    assert isinstance(killed, Faulted) and killed.failure.code == "V2005" and spending[0].requests == 1
     assert isinstance(refused, Faulted) and refused.failure.code == "U3006"
     assert isinstance(ended, Evaluated)
     body = ended.evaluation.body
