@@ -26,8 +26,8 @@ from tests.arena.conftest import running_server
 from tests.arena.log_stand import HOST, START_MS, Clock, attempt, episode, item
 
 RACE, PROBLEMS = "r1", range(1, 9)
-HOTKEY = item(1, RACE).subject.miner_hotkey
-take = partial(take_copy, owners_of=lambda race, events: {HOTKEY: "cold"} if (race, events) == (RACE, ["e"]) else {})
+OWNERS = {item(1, RACE).subject.miner_hotkey: "cold"}
+take = partial(take_copy, owners_of=lambda race, events: OWNERS if (race, events) == (RACE, ["e"]) else {})
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def a_day(store: PostgresStore, signer: Signer, behind: PostgresStore, now
     await store.put_event(f"race/{RACE}", 0, "e")
     await run(store, sequencer, 2)
     await sign(store, signer)
-    await behind.enqueue([item(problem, RACE) for problem in PROBLEMS[2:5]])
+    await behind.enqueue([item(problem, RACE) for problem in PROBLEMS[2:5]], OWNERS)
     await behind.append([one async for one in store.records()], [episode(n, race_id=RACE)[1] for n in (1, 2)])
     await behind.claim(1, 1)
     await run(store, sequencer, 3)
@@ -101,12 +101,12 @@ async def test_a_store_behind_its_copy_goes_on_and_does_no_work_twice(
     report = await verify_store(behind, verify)
     assert report.is_ok, report.defects
     assert await take(behind, verify) == 0 and not await behind.expired()
-    assert await behind.enqueue([item(problem, RACE) for problem in PROBLEMS]) == 2 + 1  # 1 and 2 are the backup's
+    assert await behind.enqueue([item(problem, RACE) for problem in PROBLEMS], OWNERS) == 3  # 1 and 2 are the backup's
     left = await behind.claim(9, 60_000)
-    tries = {lease.item.context.problem_id: (lease.faults, lease.counted, lease.owner) for lease in left}
-    assert (tries["p0006"], tries["p0008"]) == ((1, 1, "cold"), (0, 0, HOTKEY)) and "p0007" not in tries
+    tries = {lease.item.context.problem_id: (lease.faults, lease.counted) for lease in left}
+    assert (tries["p0006"], tries["p0008"]) == ((1, 1), (0, 0)) and "p0007" not in tries
     used = sum(len(episode(number, race_id=RACE)[1].content) for number in (3, 4, 5, 7))
-    assert {lease.body_bytes for lease in left} == {used if age_s < 86_400 else 0}
+    assert {(lease.owner, lease.body_bytes) for lease in left} == {("cold", used if age_s < 86_400 else 0)}
     last = [entry async for entry in store.records(kinds=["attempt"])][-1]
     fence = int(decode_content(last.content).payload.attempt_id.rpartition(":")[2])
     assert all(lease.fence > fence for lease in left)
@@ -117,14 +117,13 @@ async def test_a_gap_a_strangers_record_or_a_lost_body_is_refused_by_name(store,
     folder = objects.folder / prefix_of(signer.hotkey)
     parts = sorted((folder / "log").iterdir())
     whole = [part.read_bytes() for part in parts]
-    parts[1].unlink()
-    with pytest.raises(ArenaError, match=r"V2080.*does not go on from record 6 to 19"):
-        await take(behind, verify)
-    parts[1].write_bytes(whole[1])
     with pytest.raises(ArenaError, match=r"V2080.*is not signed by"):
         await take(behind, lambda *_: False)
     parts[1].write_bytes(whole[1][:-9])
     with pytest.raises(ArenaError, match=r"V2080.*damaged"):
+        await take(behind, verify)
+    parts[1].unlink()
+    with pytest.raises(ArenaError, match=r"V2080.*does not go on from record 6 to 19"):
         await take(behind, verify)
     parts[1].write_bytes(whole[1])
     body = episode(4, race_id=RACE)[1].body_sha256

@@ -359,9 +359,8 @@ FAULTS: dict[str, Callable[[Site], str]] = {
     "a second node with its hotkey (its status)": hotkey_used_twice,
     "disk lost, last backup restored": restored,
 }
-UNDER_LOAD = [
-    name for name, make in FAULTS.items() if make in (killed_in_every_phase, frozen, database_killed, flooded)
-]
+LOADED = (killed_in_every_phase, frozen, database_killed, flooded)
+UNDER_LOAD = [name for name, make in FAULTS.items() if make in LOADED]
 WORDS = os.environ.get("PROVE_FAULTS", "").split(",")
 
 
@@ -402,11 +401,11 @@ def read() -> dict[str, list[str]]:
 
 def write(rows: dict[str, list[str]]) -> None:
     """Renew the campaign's table on the page."""
-    head, _, rest = PAGE.read_text("utf-8").partition("| proof |")
+    head, _, rest = PAGE.read_text("utf-8").partition("| fault |")
     table = HEAD
     for name, (by_day, loaded, said) in rows.items():
         table += f"| {name} | {by_day}{loaded and f' ({loaded})'} | {said.replace('|', '/')} |\n"
-    PAGE.write_text(f"{head.partition('| fault |')[0]}{table}\n| proof |{rest}", encoding="utf-8")
+    PAGE.write_text(head + table + rest[rest.index("\n\n") + 1 :], encoding="utf-8")
 
 
 @pytest.mark.prove

@@ -75,7 +75,7 @@ async def test_the_last_to_commit_is_qualified_in_time_however_many_sleep(sleepe
 async def settled_races(run: DemoRun, process: subprocess.Popen[bytes], count: int) -> list[SettlementRecord]:
     """The settlements of the first races, read through the validator's own role while it runs."""
     found: list[SettlementRecord] = []
-    async with asyncio.timeout(600):
+    async with asyncio.timeout(1_800):
         while (location := read_location(run.folder)) is None:
             await asyncio.sleep(WATCH_S)
         store = await PostgresStore.open(location.dsn, location.validator)
