@@ -68,7 +68,7 @@ class RaceDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A race and, once it is settled, what it came to. `decision`: why the top is who it is, in sentences."""
 
     race: RaceRow
-    reason: str = ""  # why it was cancelled, or a cap made problems void
+    reason: str = ""  # of a cancelled race
     policy_sha256: str = ""
     seed: str = ""
     beacon_round: int = 0

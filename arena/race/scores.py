@@ -9,10 +9,8 @@ published as faulted or missing. Race score: mean over the non-void problems, un
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median_low
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import msgspec
@@ -306,11 +304,11 @@ class PairCount(msgspec.Struct, frozen=True):
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """A race's records as counted. `control`: by problem and validator, the results of the control agent. `stopped`:
-    by problem that a validator's cap on cost stopped there, the caps."""
+    problems that a validator's cap on cost stopped there."""
 
     pairs: Mapping[Pair, PairCount]
     control: Mapping[str, Mapping[str, TrajectoryResult]]
-    stopped: Mapping[str, frozenset[str]] = MappingProxyType({})
+    stopped: frozenset[str] = frozenset()
 
 
 def runs_of(agent: AgentScore, counted: Counted, lambda_e4: int) -> tuple[dict[str, int], ...]:
@@ -366,10 +364,7 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     return Counted(
         pairs=counted,
         control={problem_id: results for (_, problem_id), results in run.items()},
-        stopped={
-            problem_id: frozenset(cap for (_, name), cap in stopped.items() if name == problem_id)
-            for _, problem_id in stopped
-        },
+        stopped=frozenset(name for _, name in stopped),
     )
 
 
@@ -398,7 +393,6 @@ def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int,
 
 
 Verdicts = Mapping[tuple[str, str], Verdict]  # by validator and body
-_CAP = re.compile(r"(?:(?:day|race)_usd \$|judge_race_tokens )[0-9.,]{1,20}\Z")  # a setting and its amount
 
 
 def _verdicts(inputs: SettlementInputs) -> Verdicts:
@@ -411,26 +405,22 @@ def _verdicts(inputs: SettlementInputs) -> Verdicts:
     return {key: verdict for key, verdict in counted.items() if isinstance(verdict, Verdict)}
 
 
-def _stopped(inputs: SettlementInputs, verdicts: Verdicts) -> dict[tuple[str, str], str]:
-    """By validator and problem that it did not run or judge to its end, since a cap was reached: which one."""
+def _stopped(inputs: SettlementInputs, verdicts: Verdicts) -> frozenset[tuple[str, str]]:
+    """By validator: the problems that it did not run or judge to their end, since what models may cost was spent."""
     unjudged = (
-        (said.validator, said.record.context.problem_id, said.record.verdict.failure)
+        (said.validator, said.record.context.problem_id)
         for said in inputs.verdicts
         if isinstance(said.record.verdict, UnscoredVerdict)
+        and said.record.verdict.failure.code == CAP_REACHED
         and said.record.context.race_id == inputs.race_id
         and (said.validator, said.record.verdict.body_sha256) not in verdicts
     )
     unrun = (
-        (row.validator, row.record.context.problem_id, row.record.failure)
+        (row.validator, row.record.context.problem_id)
         for row in counted_attempts(inputs)
-        if _is_in_race(row, inputs)
+        if row.record.failure is not None and row.record.failure.code == CAP_REACHED and _is_in_race(row, inputs)
     )
-    capped = {
-        (validator, problem_id, cap[0] if (cap := _CAP.search(failure.detail)) else failure.code)
-        for validator, problem_id, failure in (*unjudged, *unrun)
-        if failure is not None and failure.code == CAP_REACHED and validator in inputs.stated.validators
-    }
-    return {(validator, problem_id): cap for validator, problem_id, cap in sorted(capped)}
+    return frozenset(each for each in (*unjudged, *unrun) if each[0] in inputs.stated.validators)
 
 
 def _agents(inputs: SettlementInputs) -> frozenset[str]:

@@ -99,17 +99,15 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     if not any(counted.control.values()):
         return replace(blank, reason="no validator gave a result" + _capped(drawn, counted))
     scores = score_field(stated.field, drawn, counted, inputs.policy.race, len(stated.validators))
-    capped = _capped(scores.void, counted)
-    reason = f"{len(scores.void)} of {len(drawn)} problems are void{capped}"
     if len(scores.void) * _UNIT > inputs.policy.race.cancel_void_e4 * len(drawn):
+        reason = f"{len(scores.void)} of {len(drawn)} problems are void" + _capped(scores.void, counted)
         return replace(blank, void=scores.void, reason=reason)
-    return _settled(inputs, replace(blank, reason=reason if capped else ""), scores, counted)
+    return _settled(inputs, blank, scores, counted)
 
 
 def _capped(void: Iterable[str], counted: Counted) -> str:
     """What a reason goes on with where a cap stopped some of these problems."""
-    caps = sorted({cap for problem_id in void for cap in counted.stopped.get(problem_id, ())})
-    return f": {CAPPED} ({', '.join(caps)})" if caps else ""
+    return f": {CAPPED}" if counted.stopped.intersection(void) else ""
 
 
 def _in_order(inputs: SettlementInputs) -> RaceInputs:

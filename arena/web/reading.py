@@ -31,7 +31,7 @@ from arena.api.rows import (
 from arena.bank.batch import Explained
 from arena.race.schedule import timeline
 from arena.race.scores import results_needed
-from arena.race.settle import CAPPED, evidence_needed, readable_policy
+from arena.race.settle import evidence_needed, readable_policy
 from arena.records.model import SettlementRecord, Standing
 from arena.view.reading import JudgeView, Piece, TraceStep, TraceView
 from judge.render import neutral_text
@@ -316,8 +316,7 @@ def void_reason(settlement: SettlementRecord) -> str:
         return "too many results on it are missing"
     needed = results_needed(policy.race, len(settlement.inputs.validators) if settlement.inputs else 1)
     lacking = "no validator has" if needed == 1 else f"fewer than {needed} validators have"
-    _, capped, which = settlement.reason.partition(CAPPED)
-    return f"{lacking} a result of the control agent on it{', or ' if capped else ''}{capped}{which}"
+    return f"{lacking} a result of the control agent on it"
 
 
 def disagreements(races: Iterable[Results]) -> Sequence[tuple[str, str, int, int]]:

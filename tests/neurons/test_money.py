@@ -97,7 +97,7 @@ def test_a_race_costs_what_its_endpoint_counted_and_ends_cleanly_at_its_cap(
     raced = [row for row in rows if row.stage == "race"]
     assert (spent(raced)[0].plus(spent(raced)[1]).micro_usd or 0) <= cap * 1e6
     if state == "cancelled":
-        why = "3 of 6 problems are void: a cap on what models cost was reached (race_usd $0.20)"
+        why = "3 of 6 problems are void: a cap on what models cost was reached"
         assert settlement.reason == why and not settlement.standings
     else:
         assert len(settlement.standings) == 1 and settlement.standings[0].missing == 0
