@@ -66,9 +66,6 @@ class StandToolbox:
         return ToolOutcome(result=foreign_text({"error": sentence}), failure=Failure(code="A1050", detail=sentence))
 
 
-Script = Callable[[int, dict[str, object]], ModelReply]
-
-
 def reply(*calls: tuple[str, dict[str, object]], content: str = "", prompt_tokens: int = 10) -> ModelReply:
     emitted = tuple(
         EmittedCall(call_id=f"c{index}", name=name, arguments=json.dumps(arguments))

@@ -305,7 +305,7 @@ async def test_a_submission_on_which_the_gate_fails_holds_up_nobody(desk, monkey
     assert await state(desk, odd) == "accepted"
 
 
-# -- variants
+# -- variants: a seed once its block is final, the job that goes out, and what a record says of it
 
 
 BLOCKS = 3

@@ -100,7 +100,7 @@ async def test_what_is_to_stand_is_written_again_until_it_stands(monkeypatch: py
     assert stage.drain.waits == {} and not answers
 
 
-# -- draining
+# -- a stop in the middle of any work: the node ends within its time, and the next one goes on from there
 
 
 DRAIN_S, BOUND_S = 0.5, 20.0

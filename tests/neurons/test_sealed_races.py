@@ -108,7 +108,7 @@ async def test_an_own_batch_that_was_tampered_with_ends_the_node(desk):
             desk.time.pass_s(1)
 
 
-# -- no score is shown early
+# -- every other validator and a stranger ask at every step of a race: no score is shown before its settlement
 
 
 SEED = 11

@@ -1,4 +1,4 @@
-"""The stages: each learns exactly what it is to, goes on after a kill, and its guards end it."""
+"""The stages: each learns exactly what it is to learn, goes on after a kill, and its guards end it."""
 
 from __future__ import annotations
 
