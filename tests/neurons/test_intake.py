@@ -318,7 +318,7 @@ class Worker:
     def __init__(self) -> None:
         self.jobs: list[EvaluateJob] = []
 
-    async def run(self, job: EvaluateJob) -> Faulted:
+    async def run(self, job: EvaluateJob, spending: object) -> Faulted:
         self.jobs.append(job)
         return Faulted(failure=Failure(code="V2005"))
 

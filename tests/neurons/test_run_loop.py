@@ -134,7 +134,7 @@ class StuckPool:
         self._stuck = stuck
         self.is_stopped = False
 
-    async def run(self, job: EvaluateJob | JudgeJob) -> Reply:
+    async def run(self, job: EvaluateJob | JudgeJob, spending: object) -> Reply:
         await self._stuck(job)
         raise AssertionError("unreachable")
 
