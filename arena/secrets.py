@@ -129,11 +129,10 @@ def scrub(text: str) -> str:
 
 def _tokens(data: bytes) -> Iterator[Secret]:
     """Findings among the long runs of token characters. All but a few texts have none that isn't a hash."""
-    marks = data.translate(_MARKS)
-    at = marks.find(_LONG)
-    while at >= 0:
-        end = marks.find(b" ", at)
-        end = done = len(data) if end < 0 else end
+    done = 0
+    for at, end in long_runs(data):
+        if at < done:
+            continue
         name = data[max(0, at - _CONTEXT_BYTES) : at].rstrip(_BETWEEN)
         secret = _named(data, at, end) if name[-3:].lower() in _NAME_ENDS else None
         if secret is not None:
@@ -150,7 +149,17 @@ def _tokens(data: bytes) -> Iterator[Secret]:
             signed = _SIGNED.match(data, header.start()) if header else None
             if signed:
                 yield Secret("jwt", *signed.span())
-        at = marks.find(_LONG, done)
+
+
+def long_runs(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where the runs of at least 20 token characters begin and end."""
+    marks = data.translate(_MARKS)
+    at = marks.find(_LONG)
+    while at >= 0:
+        end = marks.find(b" ", at)
+        end = len(data) if end < 0 else end
+        yield at, end
+        at = marks.find(_LONG, end)
 
 
 def _named(data: bytes, start: int, end: int) -> Secret | None:

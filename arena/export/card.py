@@ -292,7 +292,8 @@ def _splits(manifest: Manifest) -> list[Split]:
 
 def _about(manifest: Manifest, splits: Sequence[Split]) -> str:
     log, request = manifest.log, manifest.request
-    libraries = {} if manifest.libraries is msgspec.UNSET else manifest.libraries
+    stated = {} if manifest.libraries is msgspec.UNSET else manifest.libraries
+    libraries = {name: [f"{kind} {count}" for kind, count in sorted(found.items())] for name, found in stated.items()}
     facts = [
         ("validator", f"`{log.validator}`"),
         ("records of its log", f"{log.first_seq} to {log.last_seq}"),
@@ -303,13 +304,7 @@ def _about(manifest: Manifest, splits: Sequence[Split]) -> str:
         ("races", _names(manifest.races)),
         ("pools asked for", ", ".join(request.pools)),
         ("with credentials removed", str(manifest.scrubbed)),
-        *(
-            (
-                f"found by {name}, not removed",
-                ", ".join(f"{kind} ({count})" for kind, count in sorted(found.items())) or "nothing",
-            )
-            for name, found in sorted(libraries.items())
-        ),
+        *((f"found by {name}, not removed", _names(found)) for name, found in sorted(libraries.items())),
         ("anchored at block", str(log.anchor_block) if log.anchor_block else "not anchored"),
         ("made by", f"`{manifest.software}`, layout version {manifest.version}"),
     ]

@@ -5,14 +5,16 @@ Both come with the extra `privacy`: datafog-core for personal data, detect-secre
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
 
+from arena.secrets import long_runs
+
 _PERSONAL = {"entities": ["EMAIL", "PHONE", "SSN", "CREDIT_CARD", "IP_ADDRESS"]}
-_RUN = re.compile(r"(?<![\w+/=.-])(?![0-9a-f]{64}\b)[\w+/=.-]{16,}+|://[^\s/@\"\\]{1,200}+@|-----BEGIN", re.ASCII)
-_BEFORE_CHARS, _BEHIND_CHARS = 64, 32  # of a run that may be a credential: what it is called, and how it ends
+_AROUND_BYTES = 48  # of a run that may be a credential: what it is called, and how it goes on
+_HASH = b"0123456789abcdef"
+_SEEN_MAX = 100_000  # runs that are remembered, so that one in many rows counts once
 
 
 class Libraries:
@@ -27,18 +29,24 @@ class Libraries:
         kinds = get_mapping_from_secret_type_to_class().items()
         self._detectors = [(name, one()) for name, one in kinds if issubclass(one, RegexBasedDetector)]
         self._scan, self._personal, self._secrets = scan, Counter[str](), Counter[str]()
+        self._seen = set[bytes]()
         counted = {"datafog-core": self._personal, "detect-secrets": self._secrets}
         self.found = {f"{name} {version(name)}": counts for name, counts in counted.items()}
 
     def look(self, lines: Iterable[bytes]) -> None:
-        """Look at rows. Digits without a separator are no finding: products have such ids."""
+        """Look at rows: personal data but digits without a separator, as products have them for ids; credentials
+        among long runs that hold a digit and are no hash."""
+        if len(self._seen) > _SEEN_MAX:
+            self._seen.clear()
         for line in lines:
-            text = line.decode("utf-8", "replace")
-            found = [one.entity_type.lower() for one in self._scan(text, _PERSONAL) if not one.matched_text.isdigit()]
-            self._personal.update(found)
-            runs = [
-                text[max(0, run.start() - _BEFORE_CHARS) : run.end() + _BEHIND_CHARS] for run in _RUN.finditer(text)
-            ]
-            near = "\n".join(runs)
-            for name, detector in self._detectors if runs else ():
-                self._secrets.update(name for _ in set(detector.analyze_string(near)))
+            found = self._scan(line.decode("utf-8", "replace"), _PERSONAL)
+            self._personal.update(one.entity_type.lower() for one in found if not one.matched_text.isdigit())
+            near = []
+            for begin, end in long_runs(line):
+                run = line[begin:end]
+                if run not in self._seen and run.strip(_HASH) and any(byte in b"0123456789" for byte in run):
+                    near.append(line[max(0, begin - _AROUND_BYTES) : end + _AROUND_BYTES].decode("utf-8", "replace"))
+                self._seen.add(run)
+            text = "\n".join(near)
+            for name, detector in self._detectors if near else ():
+                self._secrets.update(name for _ in set(detector.analyze_string(text)))

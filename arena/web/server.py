@@ -70,7 +70,7 @@ def _templates() -> Environment:
         percent=lambda value_e4: f"{value_e4 / 100:.1f}\u00a0%",
         short=lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text,
         evidence=evidence_text,
-        usd=lambda micro: "$?" if micro is None else f"${micro / 1e6:,.4f}",
+        usd=lambda micro: "$? (no price)" if micro is None else f"${micro / 1e6:,.4f}",
     )
     return made
 

@@ -275,11 +275,8 @@ def beside_lines(beside: Beside) -> Iterator[str]:
     yield f"same order: {beside.same_order[0]} of {beside.same_order[1]} pairs of agents that raced on both sides"
     yield f"without scores: {beside.without_scores[0]} races here, {beside.without_scores[1]} there"
     yield f"faults here: {beside.void} problems void, {beside.missing} results missing, {beside.faulted} lost to faults"
-    yield "costs there: not published"
-    if beside.cost_days is None:
-        yield "costs here: no race asked a model"
-        return
-    yield f"costs here, {beside.cost_days[0]} to {beside.cost_days[1]} (UTC), in tokens and USD:"
+    days = f"{' to '.join(beside.cost_days)} (UTC)" if beside.cost_days else "no race asked a model"
+    yield f"costs in tokens and USD, there: not published; here: {days}"
     yield f"{'agent':<23} {'its inference':>27} {'its judging':>27}"
     rows = [(f"{one.name[:14]:<14} {one.miner_hotkey[:8]}", one.here.costs) for one in beside.agents if one.here]
     for name, costs in [*rows, ("all, qualifying too", beside.costs)]:

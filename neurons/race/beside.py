@@ -137,7 +137,8 @@ def compare(
     recent = [each for each in settled if each.closing_block > since_block]
     ours = [each for each in recent if each.standings]
     called = {row.miner_hotkey: names.get(row.agent_version_id, "") for each in ours for row in each.standings}
-    ended = _of_days([_as_here(each, called) for each in other.races], days)
+    over = sorted((_as_here(each, called) for each in other.races), key=lambda each: each.ended)
+    ended = [each for each in over if each.ended > over[-1].ended - timedelta(days=days)]
     theirs = [each for each in ended if each.is_scored]
     for each in theirs:
         called = {one.miner_hotkey or "": one.agent_name or "" for one in each.qualifiers} | called
@@ -156,6 +157,11 @@ def compare(
         for hotkey in {**here, **there}
         if hotkey != BURNED
     ]
+
+    def best_first(one: AgentBeside) -> tuple[int, int, str]:
+        here_e4, there_e4 = (side.score_e4 if side else -1 for side in (one.here, one.there))
+        return -here_e4, -there_e4, one.miner_hotkey
+
     both = [(one.here.score_e4, one.there.score_e4) for one in agents if one.here and one.there]
     pairs = list(combinations(both, 2))
     return Beside(
@@ -165,7 +171,7 @@ def compare(
             tuple(str(each.race.race_number or each.race.race_id) for each in theirs),
         ),
         without_scores=(len(recent) - len(ours), len(ended) - len(theirs)),
-        agents=tuple(sorted(agents, key=_best_first)),
+        agents=tuple(sorted(agents, key=best_first)),
         same_order=(sum((a[0] - b[0]) * (a[1] - b[1]) > 0 for a, b in pairs), len(pairs)),
         burned_e4=(here.get(BURNED, Side()).share_e4, there.get(BURNED, Side()).share_e4),
         void=sum(len(each.void) for each in ours),
@@ -185,12 +191,6 @@ def _as_here(race: ForeignRace, called: Mapping[str, str]) -> ForeignRace:
         known = hotkey if hotkey in called else hotkeys.get(one.agent_name or "", hotkey)
         agents.append(msgspec.structs.replace(one, miner_hotkey=known))
     return msgspec.structs.replace(race, qualifiers=tuple(agents))
-
-
-def _of_days(races: Sequence[ForeignRace], days: int) -> list[ForeignRace]:
-    """The races that ended in the last `days` before the latest one's end, oldest first."""
-    ordered = sorted(races, key=lambda each: each.ended)
-    return [each for each in ordered if each.ended > ordered[-1].ended - timedelta(days=days)]
 
 
 def _race_here(record: SettlementRecord) -> _Race:
@@ -240,11 +240,6 @@ def _sides(races: Sequence[_Race], pay: ForeignPay | None) -> dict[str, Side]:
             tao_per_day=None if per_e4 is None else share_e4 * per_e4,
         )
     return sides
-
-
-def _best_first(one: AgentBeside) -> tuple[int, int, str]:
-    here, there = (side.score_e4 if side else -1 for side in (one.here, one.there))
-    return -here, -there, one.miner_hotkey
 
 
 # -- reading the other side

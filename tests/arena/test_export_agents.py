@@ -216,7 +216,7 @@ def test_what_libraries_find_is_counted_and_said_on_the_card(tmp_path: Path, mon
         "datafog-core": {"email": 1, "phone": 1},
         "detect-secrets": {"Stripe Access Key": 1},
     }
-    assert f"| found by {next(iter(found))}, not removed | email (1), phone (1) |" in card(tmp_path / "out")
+    assert f"| found by {next(iter(found))}, not removed | `email 1`, `phone 1` |" in card(tmp_path / "out")
     assert verify_export(tmp_path / "out", verify).is_ok
     monkeypatch.setitem(sys.modules, "detect_secrets.plugins.base", None)
     assert export(log, tmp_path / "without").libraries is msgspec.UNSET

@@ -276,14 +276,6 @@ def records(*arguments: object):
     return result
 
 
-def test_a_store_is_exported_and_the_folder_verifies(dsn, tmp_path: Path):
-    shown = records("export", "--dsn", dsn, "--out", tmp_path / "out")
-    assert shown.exit_code == 0, shown.output
-    assert "2 trajectories" in shown.output
-    assert "3 records skipped: their race is not released yet" in shown.output
-    assert verify_export(tmp_path / "out", verify).wrong == ()
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -306,7 +298,9 @@ def view(*arguments: object):
 
 
 def test_a_race_in_a_store_and_its_export_are_looked_at_alike(dsn, tmp_path: Path):
-    assert records("export", "--dsn", dsn, "--out", tmp_path / "out").exit_code == 0
+    shown = records("export", "--dsn", dsn, "--out", tmp_path / "out")
+    assert shown.exit_code == 0 and "2 trajectories" in shown.output and verify_export(tmp_path / "out", verify).is_ok
+    assert "3 records skipped: their race is not released yet" in shown.output
     of_race = view("r1", "--dsn", dsn)
     assert of_race.exit_code == 0, of_race.output
     assert "r1: 2 traces" in of_race.output and of_race.output.count("solved, rule 1.0000, coefficient") == 2

@@ -72,9 +72,9 @@ def test_a_week_of_both_sides_stands_agent_by_agent() -> None:
         Cost(prompt_tokens=50, micro_usd=30_000),
     )
     assert (alpha.there.costs, beta.here.costs[0].micro_usd, found.costs[1].micro_usd) == (None, None, 30_040)
-    assert "costs here, 2026-11-06 to 2026-11-12" in lines and "costs there: not published" in lines
+    assert "costs in tokens and USD, there: not published; here: 2026-11-06 to 2026-11-12 (UTC)\n" in lines
     assert "\nalpha          5AlphaMi         1,100       $2.0000            50       $0.0300" in lines
-    assert "costs here: no race asked a model" in "\n".join(beside_lines(compare(ours, NAMES, OTHER, 7)))
+    assert "here: no race asked a model" in "\n".join(beside_lines(compare(ours, NAMES, OTHER, 7)))
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b'{"race":{"race_id":"x"}}', b'{"race":{"race_id":1}}', b"\xff"])
