@@ -507,8 +507,7 @@ def test_a_folder_that_cannot_be_written_is_a_coded_failure(tmp_path):
 # -- the level
 def test_the_stock_lasts_until_the_first_race_without_a_batch(tmp_path):
     folder, now_ms = tmp_path / "bank", 1_800_000_000_000
-    coming = shared_closes_ms(now_ms, PAPER.race)
-    closes_ms = [next(coming) for _ in range(4)]
+    closes_ms = [close for _, close in zip(range(4), shared_closes_ms(now_ms, PAPER.race), strict=False)]
     for day in (0, 1, 3):
         put(folder, f"day-{day}", SETS[0], BEACON.round_after(closes_ms[day]))
     level = sealed_bank(folder).level(closes_ms, now_ms)
