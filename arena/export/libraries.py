@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from arena.secrets import long_runs
 
-_PERSONAL = {"entities": ["EMAIL", "PHONE", "SSN", "CREDIT_CARD", "IP_ADDRESS"]}
+_PERSONAL = ["EMAIL", "PHONE", "SSN", "CREDIT_CARD", "IP_ADDRESS"]
 _AROUND_BYTES = 48  # of a run that may be a credential: what it is called, and how it goes on
 _HASH = b"0123456789abcdef"
 _SEEN_MAX = 100_000  # runs that are remembered, so that one in many rows counts once
@@ -26,12 +26,12 @@ class Libraries:
         from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
         from detect_secrets.plugins.base import RegexBasedDetector
 
-        kinds = get_mapping_from_secret_type_to_class().items()
+        kinds: Iterable[tuple[str, type]] = get_mapping_from_secret_type_to_class().items()
         self._detectors = [(name, one()) for name, one in kinds if issubclass(one, RegexBasedDetector)]
         self._scan, self._personal, self._secrets = scan, Counter[str](), Counter[str]()
         self._seen = set[bytes]()
         counted = {"datafog-core": self._personal, "detect-secrets": self._secrets}
-        self.found = {f"{name} {version(name)}": counts for name, counts in counted.items()}
+        self.found: dict[str, dict[str, int]] = {f"{name} {version(name)}": each for name, each in counted.items()}
 
     def look(self, lines: Iterable[bytes]) -> None:
         """Look at rows: personal data but digits without a separator, as products have them for ids; credentials
@@ -39,7 +39,7 @@ class Libraries:
         if len(self._seen) > _SEEN_MAX:
             self._seen.clear()
         for line in lines:
-            found = self._scan(line.decode("utf-8", "replace"), _PERSONAL)
+            found = self._scan(line.decode("utf-8", "replace"), {"entities": _PERSONAL})
             self._personal.update(one.entity_type.lower() for one in found if not one.matched_text.isdigit())
             near = []
             for begin, end in long_runs(line):

@@ -161,7 +161,7 @@ def sketch_of(tree: Tree) -> Sketch:
 def _tokens(tree: Tree, function: ast.AST, own: set[str]) -> list[str]:
     """What of a function cannot be renamed, without the functions in it."""
     found: list[str] = []
-    waiting = tree.children[function][::-1]
+    waiting: list[ast.AST | str] = [*reversed(tree.children[function])]
     while waiting:
         node = waiting.pop()
         if isinstance(node, str):  # what comes after the parts of its node

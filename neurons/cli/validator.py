@@ -281,8 +281,7 @@ def beside_lines(beside: Beside) -> Iterator[str]:
     rows = [(f"{one.name[:14]:<14} {one.miner_hotkey[:8]}", one.here.costs) for one in beside.agents if one.here]
     for name, costs in [*rows, ("all, qualifying too", beside.costs)]:
         if costs is not None:
-            cells = (f" {one.tokens:>13,} {dollars(one.micro_usd):>13}" for one in costs)
-            yield f"{name:<23}" + "".join(cells)
+            yield f"{name:<23}" + "".join(f" {one.tokens:>13,} {dollars(one.micro_usd):>13}" for one in costs)
 
 
 @command(doctor_app, cls=SettingsCommand)
