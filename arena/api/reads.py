@@ -255,10 +255,10 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
 
 RACES_KEPT = 12  # of which results are kept: some 350 bytes each
 Position = Annotated[str, Query(max_length=512, description="`next` of the page before; empty: from the beginning.")]
-PageLimit = Annotated[int, Query(ge=1, le=500, description="Most rows of a page.")]
+RowLimit = Annotated[int, Query(ge=1, le=500, description="Most rows of a page.")]
 
 
-def _place(cursor: Position = "", limit: PageLimit = 100) -> PageStart:
+def _place(cursor: Position = "", limit: RowLimit = 100) -> PageStart:
     return PageStart(cursor, limit)
 
 
