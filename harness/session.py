@@ -20,6 +20,7 @@ import orjson
 from foundation.canonical import canonical_bytes, foreign_text, text_hash
 from foundation.codes import BAD_CALL
 from foundation.errors import ArenaError, Failure
+from harness import trace
 from harness.chat import Call, Message, chat_row
 from harness.emission.attribution import EMISSION, Emission, is_agentic
 from harness.emission.call_reader import CallReader
@@ -41,17 +42,6 @@ from harness.limits import (
 )
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Sandbox
 from harness.tools.registry import ENVIRONMENT, Toolbox, environment_problem
-from harness.trace import (
-    Completion,
-    EmittedCall,
-    EvaluationBody,
-    Event,
-    FailedCompletion,
-    StopReason,
-    Surfaced,
-    ToolCall,
-    Totals,
-)
 from problems.model import Problem
 
 _DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent
@@ -67,7 +57,7 @@ class Recorder:
         gateway: ModelGateway,
         limits: EpisodeLimits,
         reader: CallReader,
-        shown_bytes: Callable[[Event], int],
+        shown_bytes: Callable[[trace.Event], int],
         query: str,
     ) -> None:
         """`shown_bytes` tells how many bytes of an event a judge is shown at most; `query` is the shopper's."""
@@ -75,15 +65,15 @@ class Recorder:
         self._shown_bytes_of, self._emission = shown_bytes, Emission(reader, query)
         self._surfaced: set[str] = set()  # ids
         self.work = WorkMeter(limits.host_work)
-        self.events: list[Event] = []  # in the order in which they happened
+        self.events: list[trace.Event] = []  # in the order in which they happened
         self.messages: dict[str, int] = {}  # interned: completions point to their places
-        self.totals = Totals()
+        self.totals = trace.Totals()
         self._refused = self._asked_tools = self._rounds = 0
         self._has_acted = True  # since the latest completion, or no completion yet
         self._result_bytes = self._shown_bytes = self._body_bytes = 0
         self.model_ms, self.tool_s = 0, 0.0  # for the host's metrics and no record
         self.is_terminated = False
-        self.breach: tuple[StopReason, Failure] | None = None
+        self.breach: tuple[trace.StopReason, Failure] | None = None
         self.recommended: tuple[str, ...] | None = None
         self.recommending: int | None = None  # index of the call that recommended them
         self.unsurfaced: tuple[str, ...] = ()
@@ -129,7 +119,7 @@ class Recorder:
         index = self.totals.tool_calls
         self._count(tool_calls=1, **{f"{attribution.emitter}_calls": 1})
         self._record(
-            ToolCall(
+            trace.ToolCall(
                 index=index,
                 step=self.totals.steps,
                 name=name,
@@ -159,7 +149,7 @@ class Recorder:
         shown = None if failure is None else {"code": failure.code, "message": failure.detail}
         return {"result": outcome.result, "failure": shown}
 
-    def _surface(self, name: str, arguments: str, found_ids: tuple[str, ...]) -> tuple[Surfaced, ...]:
+    def _surface(self, name: str, arguments: str, found_ids: tuple[str, ...]) -> tuple[trace.Surfaced, ...]:
         """The ids that this call surfaces for the first time, each with its rank in the result, from 1.
 
         An id counts only if the catalogue's search put it before the agent: it is surfaced by the first `find_*` result
@@ -176,7 +166,7 @@ class Recorder:
             if product_id in self._surfaced or (product_id in text and re.search(word, text)):
                 continue
             self._surfaced.add(product_id)
-            new.append(Surfaced(product_id=product_id, rank=rank))
+            new.append(trace.Surfaced(product_id=product_id, rank=rank))
         return tuple(new)
 
     # -- completions
@@ -202,7 +192,7 @@ class Recorder:
         except GuestCallError as error:
             self._refused += 1
             failure = Failure(code=error.code, detail=error.message[:_DETAIL_CHARS])
-            self._record(FailedCompletion(step=so_far.steps + 1, failure=failure), failure.detail)
+            self._record(trace.FailedCompletion(step=so_far.steps + 1, failure=failure), failure.detail)
             if isinstance(error, EndingRefusalError):
                 self._stop(error.stop, failure.code, failure.detail)
             raise
@@ -214,7 +204,7 @@ class Recorder:
 
     def _record_completion(self, answer: GatewayAnswer) -> object:
         reply = answer.reply
-        calls: tuple[EmittedCall, ...] = ()
+        calls: tuple[trace.EmittedCall, ...] = ()
         unreadable: UnreadableError | None = None
         try:
             with reading_guest_bytes():  # a prompt can dictate what a model writes
@@ -230,7 +220,7 @@ class Recorder:
         self.model_ms += answer.model_ms
         new_messages = tuple(text for text in dict.fromkeys(answer.messages) if text not in self.messages)
         self._record(
-            Completion(
+            trace.Completion(
                 step=self.totals.steps,
                 request=tuple(self.messages.setdefault(text, len(self.messages)) for text in answer.messages),
                 request_sha256=answer.request_sha256,
@@ -260,7 +250,7 @@ class Recorder:
 
     # -- what an episode may leave behind
 
-    def _record(self, event: Event, *texts: str) -> None:
+    def _record(self, event: trace.Event, *texts: str) -> None:
         """Append an event, then stop when shown trace or record is full. `texts` is what the event adds to the body."""
         limits = self._limits
         self.events.append(event)
@@ -272,7 +262,7 @@ class Recorder:
         if limits.body_bytes and self._body_bytes > limits.body_bytes:
             self._stop("body", "A1021", f"{limits.body_bytes} bytes of record")
 
-    def _stop(self, stop: StopReason, code: str, detail: str) -> NoReturn:
+    def _stop(self, stop: trace.StopReason, code: str, detail: str) -> NoReturn:
         self.breach = (stop, Failure(code=code, detail=detail))
         raise EpisodeOver(detail)
 
@@ -308,7 +298,7 @@ class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
     toolbox: Toolbox
     gateway: ModelGateway
     sandbox: Sandbox
-    shown_bytes: Callable[[Event], int] = lambda _: 0  # of an event, at most, in the trace that a judge is shown
+    shown_bytes: Callable[[trace.Event], int] = lambda _: 0  # of an event, at most, in the trace that a judge is shown
     journal: MemoryJournal | None = None
 
 
@@ -326,7 +316,7 @@ class EpisodeRules(msgspec.Struct, frozen=True, kw_only=True):
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """The body, and the host's facts beside it."""
 
-    body: EvaluationBody
+    body: trace.EvaluationBody
     exit: GuestExit
     model_ms: int
     tool_ms: int
@@ -361,8 +351,8 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     stop, failure = _explain(ended, recorder, rules.limits)
     if failure is None and ports.journal is not None and ports.journal.owed():
         stop, failure = "diverged", Failure(code="A1044", detail="a restart leaves out what was answered before")
-    calls = [event for event in recorder.events if isinstance(event, ToolCall)]
-    body = EvaluationBody(
+    calls = [event for event in recorder.events if isinstance(event, trace.ToolCall)]
+    body = trace.EvaluationBody(
         policy_sha256=rules.policy_sha256,
         problem_id=problem.problem_id,
         bucket=problem.bucket,
@@ -388,7 +378,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     return Episode(body=body, exit=ended, model_ms=recorder.model_ms, tool_ms=tool_ms, episode_ms=episode_ms)
 
 
-def _explain(ended: GuestExit, recorder: Recorder, limits: EpisodeLimits) -> tuple[StopReason, Failure | None]:
+def _explain(ended: GuestExit, recorder: Recorder, limits: EpisodeLimits) -> tuple[trace.StopReason, Failure | None]:
     """Why the episode ended and whose failure that is. After terminate nothing the guest does changes it."""
     without_answer = Failure(code="A1060") if recorder.recommended is None else None
     if recorder.is_terminated:

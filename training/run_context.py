@@ -34,17 +34,7 @@ from training.corpus.model import CorpusPool, Lineage, Trace
 from training.guards import GuardStopError
 from training.model import Decode, Sampler
 from training.models.render import Qwen3Codec
-from training.rollouts.rollout import (
-    EpisodeLine,
-    InProcessSandbox,
-    Job,
-    OwnEndpoint,
-    TokenUpstream,
-    for_each,
-    read_line,
-    read_rollout,
-    rollout_policy,
-)
+from training.rollouts import rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +63,18 @@ class RunContext:
         """The schemas every episode's model is given, JSON text."""
         return served_tools(profile_schemas(self.policy.tool_profile))
 
-    def run(self, job: Job, upstream: Upstream, model: str, decode: Decode, *, is_last: bool = False) -> Evaluation:
+    def run(
+        self, job: rollout.Job, upstream: Upstream, model: str, decode: Decode, *, is_last: bool = False
+    ) -> Evaluation:
         """One episode of our agent file, with `upstream` as its model. Raises ArenaError for a fault of ours."""
         return evaluate(
             self.source,
             job.problem,
             EvaluatePorts(
-                policy=rollout_policy(self.policy, model, decode),
+                policy=rollout.rollout_policy(self.policy, model, decode),
                 catalogue=self.catalogue,
                 titles=self.titles,
-                sandbox=InProcessSandbox(frozenset([text_hash(self.source)])),
+                sandbox=rollout.InProcessSandbox(frozenset([text_hash(self.source)])),
                 upstreams=[upstream],
                 judges=(),
                 is_last=is_last,
@@ -90,28 +82,30 @@ class RunContext:
         )
 
     def sample(
-        self, jobs: Sequence[Job], sampler: Sampler, codec: Qwen3Codec, decode: Decode, parallel: int
-    ) -> Iterator[EpisodeLine]:
+        self, jobs: Sequence[rollout.Job], sampler: Sampler, codec: Qwen3Codec, decode: Decode, parallel: int
+    ) -> Iterator[rollout.EpisodeLine]:
         """Episodes of a policy that speaks tokens, in the order of the jobs, `parallel` of them under way.
 
         Raises ArenaError when the sampler can't answer; then only what is under way is ended.
         """
 
-        def sampled(job: Job) -> EpisodeLine:
-            evaluation = self.run(job, TokenUpstream(sampler, codec, decode, job.seed), sampler.version, decode)
-            return read_line(job, evaluation, self.tools, rollout=read_rollout(evaluation))
+        def sampled(job: rollout.Job) -> rollout.EpisodeLine:
+            evaluation = self.run(job, rollout.TokenUpstream(sampler, codec, decode, job.seed), sampler.version, decode)
+            return rollout.read_line(job, evaluation, self.tools, rollout=rollout.read_rollout(evaluation))
 
-        return for_each(jobs, sampled, parallel)
+        return rollout.for_each(jobs, sampled, parallel)
 
-    def ask(self, job: Job, upstream: Upstream, model: str, decode: Decode) -> EpisodeLine:
+    def ask(self, job: rollout.Job, upstream: Upstream, model: str, decode: Decode) -> rollout.EpisodeLine:
         """One episode of a policy behind an endpoint. Raises ArenaError U3001..U3004 when it does not answer."""
-        return read_line(job, self.run(job, OwnEndpoint(upstream), model, decode, is_last=True), self.tools)
+        return rollout.read_line(
+            job, self.run(job, rollout.OwnEndpoint(upstream), model, decode, is_last=True), self.tools
+        )
 
     def ask_all(
-        self, jobs: Sequence[Job], upstream: Upstream, model: str, decode: Decode, parallel: int
-    ) -> Iterator[EpisodeLine]:
+        self, jobs: Sequence[rollout.Job], upstream: Upstream, model: str, decode: Decode, parallel: int
+    ) -> Iterator[rollout.EpisodeLine]:
         """Such an episode for each job, `parallel` at a time. A failure is raised once what was under way has ended."""
-        return for_each(jobs, lambda job: self.ask(job, upstream, model, decode), parallel)
+        return rollout.for_each(jobs, lambda job: self.ask(job, upstream, model, decode), parallel)
 
     def require_known(self) -> None:
         """Raises ArenaError V2120 for problems to learn from where nothing says which others are held out."""

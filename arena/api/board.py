@@ -20,17 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from arena.export.assembly import signed_content
 from arena.race.machine import IllegalEventError, RaceState, replay, stream_of
 from arena.race.settle import readable_policy
-from arena.records.model import (
-    Candidate,
-    Conditions,
-    EvaluationRecord,
-    GateRecord,
-    RecordContent,
-    ReleaseRecord,
-    SettlementRecord,
-    Subject,
-    VerdictRecord,
-)
+from arena.records import model
 from arena.records.port import StoredSubmission
 from arena.visibility.rule import Moment, may_see, released_moment, settlement_moment
 from foundation.errors import ArenaError
@@ -51,8 +41,8 @@ class RaceView(NamedTuple):
     number: int
     race_id: str
     state: RaceState | None
-    settlement: SettlementRecord | None
-    release: ReleaseRecord | None
+    settlement: model.SettlementRecord | None
+    release: model.ReleaseRecord | None
     moment: Moment
     closes_ms: int | None
 
@@ -62,7 +52,7 @@ class RaceView(NamedTuple):
         return self.release.opens_ms if self.release is not None else None
 
     @property
-    def told(self) -> SettlementRecord | None:
+    def told(self) -> model.SettlementRecord | None:
         """The settlement, once everybody may know how the race ended."""
         return self.settlement if may_see("public", "score", self.moment).is_seen else None
 
@@ -73,7 +63,7 @@ class RaceView(NamedTuple):
         return policy.rubric if policy else None
 
     @property
-    def field(self) -> tuple[Candidate, ...]:
+    def field(self) -> tuple[model.Candidate, ...]:
         """Who races, once that is fixed on chain."""
         if self.state is not None and self.state.field is not None:
             return self.state.field.field
@@ -97,7 +87,7 @@ class _ServedLog:
         self.first_recorded_ms: int | None = None
         self.last_recorded_ms: int | None = None
         self.hours: set[int] = set()  # of unix time, in which it signed a record
-        self.ran_under: dict[str, Conditions] = {}  # by race ("": the suite), newest evaluation last
+        self.ran_under: dict[str, model.Conditions] = {}  # by race ("": the suite), newest evaluation last
 
 
 class RunCounts:
@@ -131,7 +121,7 @@ class Board:
     def __post_init__(self) -> None:
         self._refreshing, self._refreshed_at = asyncio.Lock(), float("-inf")
         self.logs: dict[str, _ServedLog] = {}
-        self.subjects: dict[str, Subject] = {}  # by agent version
+        self.subjects: dict[str, model.Subject] = {}  # by agent version
         self.first_seen_ms: dict[str, int] = {}  # by agent version: its first record, or when it was first read here
         self.submissions: dict[str, StoredSubmission] = {}
         self.suite_episodes: Counter[str] = Counter()  # by suite
@@ -140,8 +130,8 @@ class Board:
         self.episodes_of: Counter[tuple[str, bool]] = Counter()  # by agent version, and whether in races
         self.recorded: Counter[str] = Counter()  # by race: its evaluations and verdicts; never shown
         self.days: dict[tuple[str, str], DayCounts] = defaultdict(DayCounts)  # by UTC day and race ("": the suite)
-        self._settlements: dict[str, SettlementRecord] = {}
-        self._releases: dict[str, ReleaseRecord] = {}
+        self._settlements: dict[str, model.SettlementRecord] = {}
+        self._releases: dict[str, model.ReleaseRecord] = {}
         self._states: dict[str, RaceState] = {}
         self._stands_until_ms = math.inf  # until then no moment of a race changes
         self._derived: dict[object, Any] = {}  # since the last refresh
@@ -215,25 +205,25 @@ class Board:
             moment = "racing" if self.now_ms() >= (closes_ms or 0) else "open"
         return RaceView(number, race_id, state, settlement, release, moment, closes_ms)
 
-    def _take(self, log: _ServedLog, content: RecordContent) -> None:
+    def _take(self, log: _ServedLog, content: model.RecordContent) -> None:
         payload = content.payload
         log.last_recorded_ms = content.recorded_ms
         log.first_recorded_ms = log.first_recorded_ms or content.recorded_ms
         log.hours.add(content.recorded_ms // HOUR_MS)
         race_id = ""
-        if isinstance(payload, EvaluationRecord | VerdictRecord):
+        if isinstance(payload, model.EvaluationRecord | model.VerdictRecord):
             self.recorded[payload.context.race_id] += 1
-        if isinstance(payload, EvaluationRecord):
+        if isinstance(payload, model.EvaluationRecord):
             race_id = payload.context.race_id if payload.context.stage == "race" else ""
             log.ran_under.pop(race_id, None)
             log.ran_under[race_id] = payload.conditions
-        if isinstance(payload, SettlementRecord):
+        if isinstance(payload, model.SettlementRecord):
             self._settlements.setdefault(payload.race_id, payload)
-        elif isinstance(payload, ReleaseRecord):
+        elif isinstance(payload, model.ReleaseRecord):
             self._releases.setdefault(payload.race_id, payload)
-        elif isinstance(payload, GateRecord):
+        elif isinstance(payload, model.GateRecord):
             self.first_seen_ms.setdefault(payload.subject.agent_version_id, content.recorded_ms)
-        elif isinstance(payload, EvaluationRecord) and not payload.subject.is_control:
+        elif isinstance(payload, model.EvaluationRecord) and not payload.subject.is_control:
             agent = payload.subject.agent_version_id
             self.subjects.setdefault(agent, payload.subject)
             self.first_seen_ms.setdefault(agent, content.recorded_ms)

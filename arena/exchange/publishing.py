@@ -15,19 +15,7 @@ import msgspec
 from arena.bank.sealing import SealedFile, read_sealed
 from arena.bank.suite_signature import read_suite
 from arena.chain.port import Signer, Timelock, Verifier
-from arena.exchange.operator_files import (
-    SUITE_ENDINGS,
-    FileKind,
-    FilesRelease,
-    Operator,
-    ReleaseStore,
-    SharedFile,
-    SignedRelease,
-    check_release,
-    is_file_name,
-    of_operator,
-    sign_release,
-)
+from arena.exchange import operator_files
 from arena.gate.likeness import decode_sketch
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON
@@ -39,7 +27,7 @@ POLICY_FILE = "policy.json"
 _INDEX_MANIFEST = "manifest.json"
 _SUITE_MANIFEST = ".manifest.json"
 
-Source = tuple[FileKind, str, Path]
+Source = tuple[operator_files.FileKind, str, Path]
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[Source], list[Path]]:
@@ -66,7 +54,7 @@ def collect(paths: Iterable[Path]) -> tuple[list[Source], list[Path]]:
 
 
 def publish(
-    store: ReleaseStore,
+    store: operator_files.ReleaseStore,
     sources: Sequence[Source],
     *,
     signer: Signer,
@@ -75,7 +63,7 @@ def publish(
     timelock: Timelock,
     verify: Verifier,
     is_carried: bool = True,
-) -> SignedRelease:
+) -> operator_files.SignedRelease:
     """Sign the next release of these files, and of what the one before held where `is_carried`; kept in `store`.
 
     Raises ArenaError V2105 for files that can't be one release, P4001, P4010 for a file that the key
@@ -86,22 +74,25 @@ def publish(
         twice = next(name for number, name in enumerate(names) if name in names[:number])
         raise ArenaError("V2105", f"two {twice[0]} files are named {twice[1]}")
     _check_contents(sources, signer.hotkey, verify, timelock)
-    operator = Operator(hotkey=signer.hotkey, netuid=netuid)
+    operator = operator_files.Operator(hotkey=signer.hotkey, netuid=netuid)
     with store.locked():
-        files, before = tuple(store.add(*source) for source in sources), of_operator(store.newest(), operator)
+        files, before = (
+            tuple(store.add(*source) for source in sources),
+            operator_files.of_operator(store.newest(), operator),
+        )
         carried = _carried(store, before.release, files, timelock, now_ms) if before and is_carried else ()
         if not files and not carried:
             raise ArenaError("V2105", "there is nothing to publish")
-        release = FilesRelease(
+        release = operator_files.FilesRelease(
             netuid=netuid,
             sequence=before.release.sequence + 1 if before else 1,
             made_ms=now_ms,
             signer=signer.hotkey,
             files=tuple(sorted((*carried, *files), key=lambda file: (file.kind, file.name))),
         )
-        signed = sign_release(release, signer)
+        signed = operator_files.sign_release(release, signer)
         try:
-            check_release(signed, operator, verify)
+            operator_files.check_release(signed, operator, verify)
         except ArenaError as error:
             raise ArenaError("V2105", error.failure.detail) from error
         _refuse_shared_rounds(store, release)
@@ -110,20 +101,20 @@ def publish(
     return signed
 
 
-def _kind_of(file: Path, indexes: set[Path]) -> FileKind | None:
+def _kind_of(file: Path, indexes: set[Path]) -> operator_files.FileKind | None:
     """What a file is for validators, by its name and its neighbours."""
     if file.parent in indexes:
-        return "catalogue" if is_file_name("catalogue", file.name) else None
+        return "catalogue" if operator_files.is_file_name("catalogue", file.name) else None
     if file.name == POLICY_FILE or file.name.endswith(f".{POLICY_FILE}"):
         return "policy"
-    if is_file_name("suite", file.name) and not is_file_name("batch", file.name):
+    if operator_files.is_file_name("suite", file.name) and not operator_files.is_file_name("batch", file.name):
         return "suite" if (file.parent / f"{_suite_of(file.name)}{_SUITE_MANIFEST}").is_file() else None
-    named: tuple[FileKind, ...] = ("batch", "titles", "sketch")
-    return next((kind for kind in named if is_file_name(kind, file.name)), None)
+    named: tuple[operator_files.FileKind, ...] = ("batch", "titles", "sketch")
+    return next((kind for kind in named if operator_files.is_file_name(kind, file.name)), None)
 
 
 def _suite_of(name: str) -> str:
-    return next((name.removesuffix(ending) for ending in SUITE_ENDINGS if name.endswith(ending)), name)
+    return next((name.removesuffix(ending) for ending in operator_files.SUITE_ENDINGS if name.endswith(ending)), name)
 
 
 def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, timelock: Timelock) -> None:
@@ -144,7 +135,9 @@ def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, ti
                 raise ArenaError("V2105", f"{path} opens with beacon {network}, this network's is {timelock.network}")
         elif kind == "suite":
             suite = _suite_of(name)
-            if lacking := [suite + ending for ending in SUITE_ENDINGS if ("suite", suite + ending) not in given]:
+            if lacking := [
+                suite + ending for ending in operator_files.SUITE_ENDINGS if ("suite", suite + ending) not in given
+            ]:
                 raise ArenaError("V2105", f"{path} belongs to suite {suite}: publish the folder with {lacking[0]}")
             if name.endswith(_SUITE_MANIFEST):
                 read_suite(path.parent, suite, verify, hotkey)
@@ -155,8 +148,12 @@ def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, ti
 
 
 def _carried(
-    store: ReleaseStore, before: FilesRelease, files: Sequence[SharedFile], timelock: Timelock, now_ms: int
-) -> tuple[SharedFile, ...]:
+    store: operator_files.ReleaseStore,
+    before: operator_files.FilesRelease,
+    files: Sequence[operator_files.SharedFile],
+    timelock: Timelock,
+    now_ms: int,
+) -> tuple[operator_files.SharedFile, ...]:
     """The files of the release before that go on."""
     if missing := store.missing(before):
         detail = f"{len(missing)} files of release {before.sequence} are not here"
@@ -172,7 +169,7 @@ def _carried(
     )
 
 
-def _refuse_shared_rounds(store: ReleaseStore, release: FilesRelease) -> None:
+def _refuse_shared_rounds(store: operator_files.ReleaseStore, release: operator_files.FilesRelease) -> None:
     """A race takes the one batch of its round, so two of one round would serve none."""
     rounds: dict[int, str] = {}
     for file in release.of_kind("batch"):
@@ -181,5 +178,5 @@ def _refuse_shared_rounds(store: ReleaseStore, release: FilesRelease) -> None:
             raise ArenaError("V2105", f"{other} and {file.name} are both of round {_round_of(store, file)}")
 
 
-def _round_of(store: ReleaseStore, file: SharedFile) -> int:
+def _round_of(store: operator_files.ReleaseStore, file: operator_files.SharedFile) -> int:
     return msgspec.json.decode(store.path_of(file).read_bytes(), type=SealedFile).notice.round

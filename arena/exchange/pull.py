@@ -23,6 +23,7 @@ import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
+from arena.exchange import port
 from arena.exchange.log_digest import RowsCheck, SeamError, read_tally
 from arena.exchange.operator_files import (
     PIECE_BYTES,
@@ -35,18 +36,6 @@ from arena.exchange.operator_files import (
     require_room,
 )
 from arena.exchange.peer_logs import ROUND_ROWS_MAX, HeldLog, PeerLogStore, RowsWriter
-from arena.exchange.port import (
-    Claim,
-    Complaint,
-    Count,
-    FileQuestion,
-    HttpPeers,
-    NoteQuestion,
-    Peer,
-    ReleaseQuestion,
-    RowsQuestion,
-    SubmissionQuestion,
-)
 from arena.export.model import LogRow
 from arena.records.log import SHA256, read_checkpoint
 from arena.records.log import note_sha256 as sha256_of
@@ -82,7 +71,7 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     no other peer can mend."""
 
     log: HeldLog | None
-    complaints: tuple[Complaint, ...] = ()
+    complaints: tuple[port.Complaint, ...] = ()
     unfit: Failure | None = None
 
 
@@ -99,20 +88,20 @@ class Puller:
     """Pulls into one folder."""
 
     def __init__(
-        self, peers: HttpPeers, logs: PeerLogStore, verify_signature: Verifier, *, pace: PullPace | None = None
+        self, peers: port.HttpPeers, logs: PeerLogStore, verify_signature: Verifier, *, pace: PullPace | None = None
     ) -> None:
         self._peers, self._logs, self._verify = peers, logs, verify_signature
         self._pace = pace or PullPace()
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def pull(self, wanted: Wanted, peers: Sequence[Peer], *, within_s: float = math.inf) -> Pulled:
+    async def pull(self, wanted: Wanted, peers: Sequence[port.Peer], *, within_s: float = math.inf) -> Pulled:
         """Hold one log, unless it is held; its author is asked first, then the others in order. Several may be pulled
         at once. Given up after `within_s`, when nobody needs it any more.
 
         Raises V2064 when it can't be written, V2115 when the disk is nearly full; all else is in the answer."""
         lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
         until_s = asyncio.get_running_loop().time() + within_s
-        complaints: list[Complaint] = []
+        complaints: list[port.Complaint] = []
         log, unfit = None, None
         try:
             async with asyncio.timeout_at(until_s) as limit, lock:
@@ -132,11 +121,11 @@ class Puller:
         return Pulled(log=log, complaints=tuple(complaints), unfit=unfit)
 
     async def _claim(
-        self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
-    ) -> Claim | None:
+        self, wanted: Wanted, peers: Sequence[port.Peer], complaints: list[port.Complaint], until_s: float
+    ) -> port.Claim | None:
         """The note, from our own folder or a peer. Raises ArenaError U3043 for one that its author made wrong."""
         note = self._logs.note(wanted.validator, wanted.note_sha256)
-        question = NoteQuestion(validator=wanted.validator, sha256=wanted.note_sha256)
+        question = port.NoteQuestion(validator=wanted.validator, sha256=wanted.note_sha256)
         for peer in peers if note is None else ():
             with _blaming(peer, complaints):
                 async with _half_of_the_time(peer, until_s):
@@ -160,10 +149,10 @@ class Puller:
         if not due.count.rows <= rows <= most:
             about = f"{rows} records up to {point.size} of {wanted.validator}"
             raise ArenaError(LOG_UNFIT, f"{about}, of which {due.count.rows} count; {most} are read at most")
-        return Claim(note=note, point=point, due=due)
+        return port.Claim(note=note, point=point, due=due)
 
     async def _pull(
-        self, claim: Claim, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
+        self, claim: port.Claim, peers: Sequence[port.Peer], complaints: list[port.Complaint], until_s: float
     ) -> HeldLog | None:
         """The log, from the first peer whose rows fit."""
         if claim.due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
@@ -181,11 +170,11 @@ class Puller:
                 return await self._read(peer, claim, None, until_s)
         return None
 
-    async def _read(self, peer: Peer | None, claim: Claim, before: HeldLog | None, until_s: float) -> HeldLog:
+    async def _read(self, peer: port.Peer | None, claim: port.Claim, before: HeldLog | None, until_s: float) -> HeldLog:
         """Read the rows behind `before` (None: behind the digest's start) from one peer, and hold the log.
 
         Raises ArenaError U3040 to U3043, V2064, V2115."""
-        start, counted = (before.end, before.due.count) if before else (claim.due.start, Count())
+        start, counted = (before.end, before.due.count) if before else (claim.due.start, port.Count())
         check = RowsCheck(claim, self._verify, start, counted)
         writer = self._logs.writer(claim.due.race_id)
         try:
@@ -196,7 +185,9 @@ class Puller:
         finally:
             writer.abandon()
 
-    async def _take_rows(self, peer: Peer, claim: Claim, check: RowsCheck, writer: RowsWriter, until_s: float) -> None:
+    async def _take_rows(
+        self, peer: port.Peer, claim: port.Claim, check: RowsCheck, writer: RowsWriter, until_s: float
+    ) -> None:
         """Take rows up to the note's size, over as many answers as it takes, at the pace that is asked of a peer."""
         pace, loop, size, breaks = self._pace, asyncio.get_running_loop(), claim.point.size, 0
 
@@ -210,7 +201,7 @@ class Puller:
         try:
             async with _half_of_the_time(peer, until_s), asyncio.timeout(pace.window_s) as window:
                 while (before := check.at) < size:
-                    question = RowsQuestion(
+                    question = port.RowsQuestion(
                         validator=claim.point.validator, after=before, to=size, race=claim.due.race_id
                     )
                     try:
@@ -239,7 +230,7 @@ def _take(check: RowsCheck, writer: RowsWriter, rows: list[LogRow]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _half_of_the_time(peer: Peer, until_s: float) -> AsyncIterator[None]:
+async def _half_of_the_time(peer: port.Peer, until_s: float) -> AsyncIterator[None]:
     """One peer takes no more of what is left of a pull, so that others are asked too. Raises ArenaError U3040."""
     share_s = (until_s - asyncio.get_running_loop().time()) / 2
     try:
@@ -250,14 +241,14 @@ async def _half_of_the_time(peer: Peer, until_s: float) -> AsyncIterator[None]:
 
 
 @contextlib.contextmanager
-def _blaming(peer: Peer, complaints: list[Complaint]) -> Iterator[None]:
+def _blaming(peer: port.Peer, complaints: list[port.Complaint]) -> Iterator[None]:
     """Note what a peer did wrong; failures of our own are raised again."""
     try:
         yield
     except ArenaError as error:
         if error.failure.code not in _PEER_CODES:
             raise
-        complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
+        complaints.append(port.Complaint(peer=peer.hotkey, failure=error.failure))
 
 
 ASKED_AT_ONCE = 8
@@ -266,7 +257,7 @@ ASKED_AT_ONCE = 8
 class ReleaseTurn(msgspec.Struct, frozen=True, kw_only=True):
     """How one turn ended. `is_new`: a newer release was seen; `is_whole`: the newest is whole since this turn."""
 
-    complaints: tuple[Complaint, ...]
+    complaints: tuple[port.Complaint, ...]
     fetched: tuple[SharedFile, ...]
     lacking: int  # files of the newest release that are still not here
     is_new: bool = False
@@ -276,15 +267,17 @@ class ReleaseTurn(msgspec.Struct, frozen=True, kw_only=True):
 class ReleasePuller:
     """Pulls one operator's releases into one store."""
 
-    def __init__(self, peers: HttpPeers, store: ReleaseStore, operator: Operator, verify_signature: Verifier) -> None:
+    def __init__(
+        self, peers: port.HttpPeers, store: ReleaseStore, operator: Operator, verify_signature: Verifier
+    ) -> None:
         self._peers, self._store, self._operator, self._verify = peers, store, operator, verify_signature
 
-    async def turn(self, peers: Sequence[Peer]) -> ReleaseTurn:
+    async def turn(self, peers: Sequence[port.Peer]) -> ReleaseTurn:
         """Ask everybody for a newer release, then for the files that are lacking.
 
         Raises ArenaError V2064 and V2115; what peers did wrong is in the answer.
         """
-        complaints: list[Complaint] = []
+        complaints: list[port.Complaint] = []
         is_new = await self._look(peers, complaints)
         newest = await asyncio.to_thread(self.newest)
         lacking = self._store.missing(newest.release) if newest else ()
@@ -313,13 +306,13 @@ class ReleasePuller:
         """The newest release kept, if it is this operator's. Raises ArenaError V2064."""
         return of_operator(self._store.newest(), self._operator)
 
-    async def _look(self, peers: Sequence[Peer], complaints: list[Complaint]) -> bool:
+    async def _look(self, peers: Sequence[port.Peer], complaints: list[port.Complaint]) -> bool:
         """Ask every peer for the release it holds, and keep the newest that fits; whether one was new."""
         held, places = await asyncio.to_thread(self.newest), asyncio.Semaphore(ASKED_AT_ONCE)
-        question = ReleaseQuestion(known=held.release.release_sha256 if held else "")
-        shown: list[tuple[SignedRelease, Peer]] = []
+        question = port.ReleaseQuestion(known=held.release.release_sha256 if held else "")
+        shown: list[tuple[SignedRelease, port.Peer]] = []
 
-        async def ask(peer: Peer) -> None:
+        async def ask(peer: port.Peer) -> None:
             async with places:
                 with _blaming(peer, complaints):
                     if (found := await self._peers.ask(peer, question)) is not None:
@@ -337,12 +330,12 @@ class ReleasePuller:
         with self._store.locked():
             return self._store.keep(found)
 
-    async def _take_pieces(self, peer: Peer, file: SharedFile) -> bool:
+    async def _take_pieces(self, peer: port.Peer, file: SharedFile) -> bool:
         """Take the pieces that are lacking from one peer; False where it does not have the file. Raises U3040 to
         U3042."""
         hashes = file.piece_sha256s
         for number in range(await asyncio.to_thread(self._store.pieces_held, file), len(hashes)):
-            found = await self._peers.ask(peer, FileQuestion(sha256=file.sha256, start=number * PIECE_BYTES))
+            found = await self._peers.ask(peer, port.FileQuestion(sha256=file.sha256, start=number * PIECE_BYTES))
             if found is None:
                 return False
             if hashlib.sha256(found).hexdigest() != hashes[number]:
@@ -366,7 +359,7 @@ class SourceRelay:
     whether a submission may have no signature.
     """
 
-    peers: HttpPeers
+    peers: port.HttpPeers
     store: PostgresStore
     verify_signature: Verifier
     now_ms: Callable[[], int]
@@ -379,8 +372,8 @@ class SourceRelay:
         self._turns = 0
 
     async def fetch(
-        self, commitments: Sequence[Commitment], peers: Sequence[Peer]
-    ) -> tuple[list[str], list[Complaint]]:
+        self, commitments: Sequence[Commitment], peers: Sequence[port.Peer]
+    ) -> tuple[list[str], list[port.Complaint]]:
         """Ask for those of these commitments that are unknown and due, and store each as soon as it was found, to wait
         for the gate; those stored, and who answered wrongly. Validators' own are no sources: leave them out.
 
@@ -390,7 +383,7 @@ class SourceRelay:
         wanted = {c.sha256: c for c in commitments if SHA256.fullmatch(c.sha256) and not await self._is_here(c)}
         self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
         due = [c for c in wanted.values() if self._asked.get(c.sha256, NextTry()).not_before_ms <= now_ms]
-        complaints, delivered = list[Complaint](), list[str]()
+        complaints, delivered = list[port.Complaint](), list[str]()
 
         async def bring(number: int, commitment: Commitment) -> None:
             turned = number % max(1, len(peers))  # so that no peer is always the first
@@ -413,10 +406,10 @@ class SourceRelay:
         return commitment.sha256 in self._here
 
     async def _fetch_one(
-        self, commitment: Commitment, order: Sequence[Peer], complaints: list[Complaint]
+        self, commitment: Commitment, order: Sequence[port.Peer], complaints: list[port.Complaint]
     ) -> SignedSubmission | None:
         """The submission from the first of these peers that has it; one that a complaint is about is not asked."""
-        question = SubmissionQuestion(hotkey=commitment.hotkey, sha256=commitment.sha256)
+        question = port.SubmissionQuestion(hotkey=commitment.hotkey, sha256=commitment.sha256)
         async with self._places:
             for peer in order:
                 if any(each.peer == peer.hotkey for each in complaints):

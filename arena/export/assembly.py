@@ -19,22 +19,8 @@ import msgspec
 from arena.export.files import LOG, REFERENCES, read_rows
 from arena.export.model import Cursor, Filters, LogRow, Request, Trajectory, Withheld
 from arena.policy import Policy
+from arena.records import model
 from arena.records.body import decode_body, decode_content, is_canonical, restore_frame
-from arena.records.model import (
-    AttemptRecord,
-    BodyFrame,
-    Envelope,
-    EvaluationRecord,
-    GateRecord,
-    RecordContent,
-    ReleasedProblem,
-    ReleaseRecord,
-    SettlementRecord,
-    SignedRecord,
-    Subject,
-    VerdictRecord,
-    envelope_of,
-)
 from arena.secrets import find_secrets, holds_secret, scrub
 from arena.visibility.rule import Moment, Thing, may_see, settlement_moment, standing_of
 from foundation.errors import ArenaError
@@ -46,8 +32,8 @@ from problems.model import Pool
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
 
-Releases = Mapping[str, Mapping[str, ReleasedProblem]]  # race -> public problem id -> what its release says
-AboutProblem = EvaluationRecord | VerdictRecord | AttemptRecord
+Releases = Mapping[str, Mapping[str, model.ReleasedProblem]]  # race -> public problem id -> what its release says
+AboutProblem = model.EvaluationRecord | model.VerdictRecord | model.AttemptRecord
 
 
 class Selection:
@@ -65,21 +51,21 @@ class Selection:
         self._from_ms = _day_ms(request.filters.from_day)
         self._to_ms = _day_ms(request.filters.to_day, days=1)
 
-    def reason(self, seq: int, content: RecordContent) -> Withheld | None:
+    def reason(self, seq: int, content: model.RecordContent) -> Withheld | None:
         """Why this record is left out as far as it says itself; None when only its size or contents could hold it."""
         payload = content.payload
-        if isinstance(payload, ReleaseRecord):
+        if isinstance(payload, model.ReleaseRecord):
             return None
-        if isinstance(payload, SettlementRecord):
+        if isinstance(payload, model.SettlementRecord):
             race_moment: Moment = "settled" if payload.race_id in self._releases else "racing"
             withheld = self._withheld("settlement", settlement_moment(payload, race_moment))
             is_asked = not self.request.filters.races or payload.race_id in self.request.filters.races
-        elif isinstance(payload, GateRecord):
+        elif isinstance(payload, model.GateRecord):
             withheld = self._withheld("gate_verdict", "open")
             is_asked = not self.request.filters.races and self._is_of_agent(payload.subject)
         else:
             moment, pool = standing_of(payload.context, self._releases, self._embargoed)
-            withheld = self._withheld("verdict" if isinstance(payload, VerdictRecord) else "trace", moment, pool)
+            withheld = self._withheld("verdict" if isinstance(payload, model.VerdictRecord) else "trace", moment, pool)
             is_asked = self._is_asked(content.recorded_ms, payload)
         if withheld:
             return withheld
@@ -90,7 +76,7 @@ class Selection:
         return "exported" if is_exported else None
 
     def evaluation_reason(
-        self, evaluation: EvaluationRecord, body: EvaluationBody, verdict: Verdict | UnscoredVerdict | None
+        self, evaluation: model.EvaluationRecord, body: EvaluationBody, verdict: Verdict | UnscoredVerdict | None
     ) -> Withheld | None:
         """Why an evaluation is left out for what its body and verdict say."""
         filters: Filters = self.request.filters
@@ -107,7 +93,7 @@ class Selection:
         """Whether nothing of this race waits any more. What belongs to no race never waits."""
         return not race_id or (race_id in self._releases and race_id not in self._embargoed)
 
-    def problem(self, evaluation: EvaluationRecord) -> tuple[Pool, str]:
+    def problem(self, evaluation: model.EvaluationRecord) -> tuple[Pool, str]:
         """Pool and cluster id of an evaluation that goes out."""
         released = self._releases.get(evaluation.context.race_id, {}).get(evaluation.context.problem_id)
         if evaluation.context.stage != "race" or released is None:
@@ -129,27 +115,27 @@ class Selection:
             return False
         if not self._is_of_agent(payload.subject):
             return False
-        if not isinstance(payload, EvaluationRecord):
+        if not isinstance(payload, model.EvaluationRecord):
             return True
         is_late_enough = self._from_ms is None or recorded_ms >= self._from_ms
         return is_late_enough and (self._to_ms is None or recorded_ms < self._to_ms)
 
-    def _is_of_agent(self, subject: Subject) -> bool:
+    def _is_of_agent(self, subject: model.Subject) -> bool:
         asked = self.request.filters.agents
         return not asked or bool({subject.agent_version_id, subject.miner_hotkey} & set(asked))
 
 
-def race_of(content: RecordContent) -> str:
+def race_of(content: model.RecordContent) -> str:
     """The race a record's release waits for, or "" for a record that belongs to none."""
     payload = content.payload
-    if isinstance(payload, ReleaseRecord | SettlementRecord):
+    if isinstance(payload, model.ReleaseRecord | model.SettlementRecord):
         return payload.race_id
-    if isinstance(payload, GateRecord):
+    if isinstance(payload, model.GateRecord):
         return ""
     return payload.context.race_id if payload.context.stage == "race" else ""
 
 
-def releases_of(records: Mapping[str, ReleaseRecord]) -> Releases:
+def releases_of(records: Mapping[str, model.ReleaseRecord]) -> Releases:
     """The released problems by race and public id."""
     return {
         race_id: {problem.problem_id: problem for problem in record.problems} for race_id, record in records.items()
@@ -182,16 +168,16 @@ def _day_ms(day: str, *, days: int = 0) -> int | None:
     return int(datetime.combine(start, time(), UTC).timestamp() * 1000)
 
 
-def read_releases(folder: Path) -> tuple[ReleaseRecord, ...]:
+def read_releases(folder: Path) -> tuple[model.ReleaseRecord, ...]:
     """The release records of a verified export and of its references, each once, by their numbers. Raises ArenaError
     V2050 for a line that can't be read."""
     references = folder / REFERENCES
     paths = [*([references] if references.exists() else []), *sorted((folder / LOG).glob("*.jsonl.zst"))]
-    found: dict[int, ReleaseRecord] = {}
+    found: dict[int, model.ReleaseRecord] = {}
     for path in paths:
         for row in read_rows(path):
             payload = None if row.content is None else decode_content(bytes(row.content)).payload
-            if isinstance(payload, ReleaseRecord):
+            if isinstance(payload, model.ReleaseRecord):
                 found[row.seq] = payload
     return tuple(found[seq] for seq in sorted(found))
 
@@ -204,15 +190,15 @@ _CONTENT, _BODY, _END = b'"content":', b',"body":', b',"withheld":null}'
 class Page(msgspec.Struct, frozen=True):
     """Some records in a row and what is stored about those that may go out."""
 
-    records: list[SignedRecord]
-    contents: list[RecordContent | None]  # None: can't be read
+    records: list[model.SignedRecord]
+    contents: list[model.RecordContent | None]  # None: can't be read
     reasons: list[Withheld | None]
-    frames: dict[str, BodyFrame]  # bodies at rest, by body hash
-    verdicts: dict[str, list[tuple[SignedRecord, RecordContent]]]  # on a body, in log order
+    frames: dict[str, model.BodyFrame]  # bodies at rest, by body hash
+    verdicts: dict[str, list[tuple[model.SignedRecord, model.RecordContent]]]  # on a body, in log order
     bodies: dict[str, bytes] = {}  # those that are restored already
 
 
-class Assembled(Envelope, frozen=True, kw_only=True):
+class Assembled(model.Envelope, frozen=True, kw_only=True):
     """One record as it goes out."""
 
     race_id: str
@@ -224,7 +210,9 @@ class Assembled(Envelope, frozen=True, kw_only=True):
     references: tuple[LogRow, ...] = ()
 
 
-async def load_page(store: PostgresStore, validator: str, records: list[SignedRecord], selection: Selection) -> Page:
+async def load_page(
+    store: PostgresStore, validator: str, records: list[model.SignedRecord], selection: Selection
+) -> Page:
     """Read the contents, and fetch bodies and verdicts of the evaluations that may go out. Raises V2021."""
     contents = [signed_content(record.content, record.content_sha256) for record in records]
     reasons: list[Withheld | None] = [
@@ -235,19 +223,19 @@ async def load_page(store: PostgresStore, validator: str, records: list[SignedRe
         {
             content.payload.body_sha256
             for content, reason in zip(contents, reasons, strict=True)
-            if content and reason is None and isinstance(content.payload, EvaluationRecord)
+            if content and reason is None and isinstance(content.payload, model.EvaluationRecord)
             and _SHA256.fullmatch(content.payload.body_sha256)
         }
     )  # fmt: skip
-    frames: dict[str, BodyFrame] = {}
-    verdicts: dict[str, list[tuple[SignedRecord, RecordContent]]] = {}
+    frames: dict[str, model.BodyFrame] = {}
+    verdicts: dict[str, list[tuple[model.SignedRecord, model.RecordContent]]] = {}
     if wanted:
         frames = {frame.body_sha256: frame for frame in await store.frames(wanted, validator)}
         read = {record.content_sha256: content for record, content in zip(records, contents, strict=True)}
         for record in await store.verdicts_on(wanted, validator):  # most stand on the page, behind their evaluation
             name = record.content_sha256
             content = read[name] if name in read else signed_content(record.content, name)
-            if content and isinstance(content.payload, VerdictRecord):
+            if content and isinstance(content.payload, model.VerdictRecord):
                 verdicts.setdefault(content.payload.verdict.body_sha256, []).append((record, content))
     return Page(records, contents, reasons, frames, verdicts)
 
@@ -263,7 +251,7 @@ def assemble(page: Page, selection: Selection, last_seq: int, policies: Mapping[
     for record, content, reason in zip(page.records, page.contents, page.reasons, strict=True):
         if content is None or reason is not None:
             rows.append(_row(record, content, reason or "undecodable"))
-        elif isinstance(content.payload, EvaluationRecord):
+        elif isinstance(content.payload, model.EvaluationRecord):
             name = content.payload.body_sha256
             if name in page.frames and name not in bodies:
                 rows.append(_row(record, content, "oversize"))
@@ -272,38 +260,38 @@ def assemble(page: Page, selection: Selection, last_seq: int, policies: Mapping[
             counted = _counted(said, selection, counted_rubric(content.payload, policies))
             rows.append(_evaluation(record, content, content.payload, bodies.get(name), counted, selection))
         else:  # a release always goes out: everything else hangs on it
-            is_release = isinstance(content.payload, ReleaseRecord)
+            is_release = isinstance(content.payload, model.ReleaseRecord)
             rows.append(_row(record, content, None if is_release else _content_reason(record, most)))
     return rows
 
 
-def counted_rubric(evaluation: EvaluationRecord, policies: Mapping[str, Policy]) -> Rubric | None:
+def counted_rubric(evaluation: model.EvaluationRecord, policies: Mapping[str, Policy]) -> Rubric | None:
     """What verdicts on an evaluation of a race count under; None for any, as in qualifying or under a policy that no
     settlement states. `policies`: by hash."""
     policy = policies.get(evaluation.conditions.policy_sha256) if evaluation.context.race_id else None
     return policy.rubric if policy else None
 
 
-def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
+def signed_content(content: bytes, content_sha256: str) -> model.RecordContent | None:
     """The content of these bytes, or None when they are not what was signed, not of this version or not canonical."""
     return _addressed(content, content_sha256, decode_content)
 
 
 async def releases_in(
     store: PostgresStore, validator: str, last_seq: int | None = None, *, after_seq: int = 0
-) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
+) -> AsyncIterator[tuple[model.SignedRecord, model.ReleaseRecord]]:
     """The release records of a range of a log; of two for one race the first counts."""
     seen: set[str] = set()
     async for record in store.records(validator, after_seq=after_seq, kinds=("release",)):
         if last_seq is not None and record.seq > last_seq:
             return
         content = signed_content(record.content, record.content_sha256)
-        if content and isinstance(content.payload, ReleaseRecord) and content.payload.race_id not in seen:
+        if content and isinstance(content.payload, model.ReleaseRecord) and content.payload.race_id not in seen:
             seen.add(content.payload.race_id)
             yield record, content.payload
 
 
-_T = TypeVar("_T", RecordContent, EvaluationBody)
+_T = TypeVar("_T", model.RecordContent, EvaluationBody)
 
 
 def _addressed(content: bytes, sha256: str, decode: Callable[[bytes], _T]) -> _T | None:
@@ -318,30 +306,37 @@ def _addressed(content: bytes, sha256: str, decode: Callable[[bytes], _T]) -> _T
 
 
 def log_row(
-    record: SignedRecord, *, withheld: Withheld | None = None, content: bytes | None = None, body: bytes | None = None
+    record: model.SignedRecord,
+    *,
+    withheld: Withheld | None = None,
+    content: bytes | None = None,
+    body: bytes | None = None,
 ) -> LogRow:
     """A record's row: whole with `content`, a stub with `withheld`."""
     return LogRow(
-        **envelope_of(record),
+        **model.envelope_of(record),
         content=None if content is None else msgspec.Raw(content),
         body=None if body is None else msgspec.Raw(body),
         withheld=withheld,
     )
 
 
-def whole_line(record: SignedRecord, body: bytes | None) -> bytes:
+def whole_line(record: model.SignedRecord, body: bytes | None) -> bytes:
     """The line of a whole row, as `LogRow` is encoded, with the signed bytes copied once."""
     envelope = msgspec.json.encode(log_row(record)).removesuffix(_NOTHING)
     return b"".join((envelope, _CONTENT, record.content, _BODY, body or b"null", _END))
 
 
 def _row(
-    record: SignedRecord, content: RecordContent | None, withheld: Withheld | None = None, body: bytes | None = None
+    record: model.SignedRecord,
+    content: model.RecordContent | None,
+    withheld: Withheld | None = None,
+    body: bytes | None = None,
 ) -> Assembled:
     """A record whole, or a stub."""
     is_whole = content is not None and withheld is None
     return Assembled(
-        **envelope_of(record),
+        **model.envelope_of(record),
         race_id=race_of(content) if content else "",
         line=whole_line(record, body) if is_whole else msgspec.json.encode(log_row(record, withheld=withheld)),
         kind=kind_of(content) if content is not None and is_whole else "",
@@ -349,23 +344,23 @@ def _row(
     )
 
 
-def kind_of(content: RecordContent) -> str:
+def kind_of(content: model.RecordContent) -> str:
     """The kind of a record."""
     return str(content.payload.__struct_config__.tag)
 
 
-def _content_reason(record: SignedRecord, row_bytes_max: int) -> Withheld | None:
+def _content_reason(record: model.SignedRecord, row_bytes_max: int) -> Withheld | None:
     if len(record.content) > row_bytes_max:
         return "oversize"
     return "secret" if holds_secret(record.content) else None
 
 
 def _evaluation(
-    record: SignedRecord,
-    content: RecordContent,
-    evaluation: EvaluationRecord,
+    record: model.SignedRecord,
+    content: model.RecordContent,
+    evaluation: model.EvaluationRecord,
     stored: bytes | None,
-    counted: tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None,
+    counted: tuple[model.SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None,
     selection: Selection,
 ) -> Assembled:
     """The row and trajectory of an evaluation that the release rule lets out."""
@@ -401,14 +396,14 @@ def _evaluation(
 
 
 def _counted(
-    verdicts: Sequence[tuple[SignedRecord, RecordContent]], selection: Selection, rubric: Rubric | None
-) -> tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None:
+    verdicts: Sequence[tuple[model.SignedRecord, model.RecordContent]], selection: Selection, rubric: Rubric | None
+) -> tuple[model.SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None:
     """What counts of the verdicts that the release rule lets out, and why its record does not stand whole in `log/`, if
     it does not."""
-    seen = list[tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None]]()
+    seen = list[tuple[model.SignedRecord, Verdict | UnscoredVerdict, Withheld | None]]()
     for record, content in verdicts:
         reason = selection.reason(record.seq, content)
-        if isinstance(content.payload, VerdictRecord) and reason not in ("unreleased", "pool"):
+        if isinstance(content.payload, model.VerdictRecord) and reason not in ("unreleased", "pool"):
             seen.append((record, content.payload.verdict, reason))
     counted = counted_verdict((verdict for _, verdict, _ in seen), rubric)
     for record, verdict, reason in seen:

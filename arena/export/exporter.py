@@ -20,19 +20,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from arena.chain.port import Signer, Verifier
+from arena.export import assembly
 from arena.export.agents import Supplement, gather_supplement, is_source_open, write_agents
-from arena.export.assembly import (
-    Assembled,
-    Page,
-    Selection,
-    assemble,
-    check_request,
-    load_page,
-    log_row,
-    race_of,
-    releases_in,
-    releases_of,
-)
 from arena.export.card import CARD, render_card
 from arena.export.files import (
     LAYOUT,
@@ -94,7 +83,7 @@ async def export_records(
     written, V2053 when no checkpoint covers the range, V2030 for a request nothing can be made of, V2050 when the log
     does not lead to the checkpoint, V2021 when the server is away.
     """
-    check_request(request)
+    assembly.check_request(request)
     begin = start or Cursor(validator=request.validator)
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)
@@ -104,15 +93,15 @@ async def export_records(
     # of two threads, one compresses the log's lines and one completes a shard
     with whole_folder(folder) as made, ThreadPoolExecutor(max_workers=2) as threads, rare_collections():
         log, releases = await _log_range(store, begin, verify_signature, signer, now_ms)
-        released = releases_of({release.race_id: release for _, release in releases})
-        selection = Selection(request, released, log.start, log.embargoed)
+        released = assembly.releases_of({release.race_id: release for _, release in releases})
+        selection = assembly.Selection(request, released, log.start, log.embargoed)
         supplement = await gather_supplement(store, log, request, selection)
         writing = Writing(made, request, log, supplement, threads)
         with contextlib.suppress(ImportError):  # without the extra nothing is looked for
             writing.libraries = Libraries()
             writing.found = writing.libraries.found
         assembled = (
-            await asyncio.to_thread(assemble, page, selection, log.last_seq, writing.policies)
+            await asyncio.to_thread(assembly.assemble, page, selection, log.last_seq, writing.policies)
             async for page in _ahead(_pages(store, log, selection))
         )
         async for rows in _ahead(assembled):
@@ -130,7 +119,7 @@ async def export_records(
                 supplement.sources[agent] = (await store.source(agent) or "").encode()
         layout = resources.files("arena.export").joinpath(LAYOUT).read_bytes()
         before = {
-            release.race_id: (record.seq, msgspec.json.encode(log_row(record, content=record.content)))
+            release.race_id: (record.seq, msgspec.json.encode(assembly.log_row(record, content=record.content)))
             for record, release in releases
             if record.seq < log.first_seq
         }
@@ -162,7 +151,7 @@ class Tally:
         self.references: dict[int, bytes] = {}  # lines of log rows by record number
         self.referred = set[str]()  # races of these, whose releases have to be shown too
 
-    def add(self, row: Assembled) -> None:
+    def add(self, row: assembly.Assembled) -> None:
         """Count one row."""
         if row.withheld:
             self.withheld[row.withheld] += 1
@@ -171,7 +160,7 @@ class Tally:
             self.records[row.kind] += 1
         for one in row.references:
             self.references[one.seq] = msgspec.json.encode(one)
-            self.referred.add(race_of(decode_content(bytes(one.content or b""))))
+            self.referred.add(assembly.race_of(decode_content(bytes(one.content or b""))))
         if row.race_id and (row.trajectory or not row.withheld):
             self.races.add(row.race_id)
         if row.trajectory:
@@ -182,7 +171,7 @@ class Tally:
             self.scrubbed += row.is_scrubbed
             self.policies.add(evaluation.conditions.policy_sha256)
             self.partitions |= {evaluation.context.partition_sha256} - {""}
-            self.races |= {race_of(row.trajectory.content)} - {""}
+            self.races |= {assembly.race_of(row.trajectory.content)} - {""}
 
 
 class Writing:
@@ -211,9 +200,9 @@ class Writing:
         self._view: ParquetFile | None = None
         self._completing: Future[list[ShardFile]] | None = None
 
-    def take(self, rows: Sequence[Assembled]) -> None:
+    def take(self, rows: Sequence[assembly.Assembled]) -> None:
         """Write some rows. Raises ArenaError V2050 for one that does not follow the last."""
-        segment, most = list[Assembled](), self.request.rows_per_shard
+        segment, most = list[assembly.Assembled](), self.request.rows_per_shard
         for row in rows:
             if self._trajectories >= most or self._rows >= most * LOG_ROWS_PER_ROW:
                 self._write(segment)
@@ -239,7 +228,7 @@ class Writing:
         front = msgspec.structs.asdict(self._front or self.walk.position())
         return Cursor(**front, races=tuple(sorted(self._races)), exported_to=self.walk.seq)
 
-    def _write(self, rows: Sequence[Assembled]) -> None:
+    def _write(self, rows: Sequence[assembly.Assembled]) -> None:
         """Add rows to the shard. Returns when every file has taken them."""
         if not rows:
             return
@@ -338,17 +327,17 @@ def complete(
     return msgspec.structs.replace(manifest, files=(*manifest.files, card))
 
 
-async def _pages(store: PostgresStore, log: LogRange, selection: Selection) -> AsyncIterator[Page]:
+async def _pages(store: PostgresStore, log: LogRange, selection: assembly.Selection) -> AsyncIterator[assembly.Page]:
     validator, batch = log.validator, list[SignedRecord]()
     async for record in store.records(validator, after_seq=log.start.after_seq):
         if record.seq > log.last_seq:
             break
         batch.append(record)
         if len(batch) == PAGE:
-            yield await load_page(store, validator, batch, selection)
+            yield await assembly.load_page(store, validator, batch, selection)
             batch = []
     if batch:
-        yield await load_page(store, validator, batch, selection)
+        yield await assembly.load_page(store, validator, batch, selection)
 
 
 async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
@@ -395,7 +384,7 @@ async def _log_range(
             raise ArenaError("V2053", f"{validator} after record {start.after_seq}")
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
         last_seq = read_checkpoint(note, verify_signature).size
-    releases = [pair async for pair in releases_in(store, validator, last_seq)]
+    releases = [pair async for pair in assembly.releases_in(store, validator, last_seq)]
     log = LogRange(
         validator=validator,
         first_seq=start.after_seq + 1,

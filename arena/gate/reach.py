@@ -14,25 +14,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from arena.gate import words
 from arena.gate.knowledge import Literal, fold
 from arena.gate.rules import Finding, finding
 from arena.gate.scopes import FUNCTIONS, Scopes, Tree
-from arena.gate.words import (
-    BUILTINS,
-    COMMON_BUILTINS,
-    DECODERS,
-    DEFINED_DUNDERS,
-    DIRECT_BUILTINS,
-    DUNDERS,
-    HELD_ATTRIBUTES,
-    HIDING_CODECS,
-    LEADING_DUNDERS,
-    MODULES,
-    REFUSED,
-    SEEING_DUNDERS,
-    TELLING_BUILTINS,
-    is_refused_attribute,
-)
 
 _FIELD = re.compile(r"\{[^{}]*")
 _STEP = re.compile(r"[.\[]\s*([A-Za-z_]\w*)", re.ASCII)
@@ -44,7 +29,7 @@ _EXCEPTIONS = [name for name in dir(builtins) if name.endswith("Error") or name 
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _TELLING_OF_DICTS = ("str", "repr", "print", "len", "sorted", "list", "set")
 _SETTERS = ("__setattr__", "__delattr__")
-_REFUSED_WORDS = LEADING_DUNDERS | REFUSED
+_REFUSED_WORDS = words.LEADING_DUNDERS | words.REFUSED
 _MADE = {f"enum.{name}" for name in ("Enum", "IntEnum", "StrEnum", "ReprEnum", "Flag", "IntFlag")}
 _MADE |= {"collections.namedtuple", "typing.NamedTuple", "typing.TypedDict"}
 _ANNOTATION_READERS = frozenset({"annotation", "return_annotation", "type"})
@@ -62,7 +47,9 @@ def _text_findings(literals: Sequence[Literal]) -> Iterator[Finding]:
     """Refused words as whole texts, which can be handed to whatever looks things up by name, and in format fields."""
     for literal in literals:
         steps = [step for field in _FIELD.findall(literal.text) for step in _STEP.findall(field)]
-        refused = [step for step in steps if step in REFUSED or (step[:2] == "__" and is_refused_attribute(step))]
+        refused = [
+            step for step in steps if step in words.REFUSED or (step[:2] == "__" and words.is_refused_attribute(step))
+        ]
         if not refused and "__class__" in steps and steps[-1] not in _NAMING:
             refused = ["__class__"]
         if not literal.is_docstring:
@@ -103,14 +90,14 @@ class _Reach:
     # -- words
     def _held(self, name: str, line: int) -> Iterator[Finding]:
         """A name of an attribute, read or written by whatever syntax."""
-        if is_refused_attribute(name) and name not in SEEING_DUNDERS:
+        if words.is_refused_attribute(name) and name not in words.SEEING_DUNDERS:
             yield finding("attribute", line, name)
-        elif name in HELD_ATTRIBUTES or (name == "raw" and "buffer" in self.attributes):
+        elif name in words.HELD_ATTRIBUTES or (name == "raw" and "buffer" in self.attributes):
             yield finding("dynamic-attribute", line, f"attribute {name}")
 
     def _argument(self, node: ast.keyword | ast.arg) -> Iterator[Finding]:
         name = node.arg or ""
-        if is_refused_attribute(name) and (isinstance(node, ast.keyword) or name not in DEFINED_DUNDERS):
+        if words.is_refused_attribute(name) and (isinstance(node, ast.keyword) or name not in words.DEFINED_DUNDERS):
             yield finding("attribute", node.lineno, f"keyword {name}")
 
     def _name(self, node: ast.Name) -> Iterator[Finding]:
@@ -120,10 +107,10 @@ class _Reach:
             in_class = isinstance(self.parents[node], ast.Assign | ast.AnnAssign) and isinstance(
                 self.parents[self.parents[node]], ast.ClassDef
             )
-            if in_class and is_refused_attribute(node.id) and node.id not in DEFINED_DUNDERS:
+            if in_class and words.is_refused_attribute(node.id) and node.id not in words.DEFINED_DUNDERS:
                 yield finding("attribute", node.lineno, f"field {node.id}")
             return
-        if node.id[:2] == "__" and node.id in DEFINED_DUNDERS - DUNDERS:
+        if node.id[:2] == "__" and node.id in words.DEFINED_DUNDERS - words.DUNDERS:
             yield finding("dynamic-attribute", node.lineno, f"{node.id} as a value")
         if meaning := self.meaning(node):
             yield from self._value(node, meaning)
@@ -132,7 +119,7 @@ class _Reach:
         """A module, a part of one or a builtin at the place where it stands."""
         parent, line = self.parents[node], node.lineno
         called = isinstance(parent, ast.Call) and parent.func is node
-        if meaning in MODULES:
+        if meaning in words.MODULES:
             is_asked = isinstance(parent, ast.Compare) and all(isinstance(op, ast.Is | ast.IsNot) for op in parent.ops)
             is_read = (
                 isinstance(parent, ast.Call) and self.meaning(parent.func) == ".getattr" and parent.args[:1] == [node]
@@ -141,7 +128,7 @@ class _Reach:
                 yield finding("import", line, f"module {meaning} as a value")
             return
         module, _, part = meaning.rpartition(".")
-        if module in MODULES and part not in MODULES[module]:
+        if module in words.MODULES and part not in words.MODULES[module]:
             yield finding("import", line, meaning)
         elif meaning in _FORMS:
             if not _FORMS[meaning](self, node, parent):
@@ -150,16 +137,16 @@ class _Reach:
             is_written = self.scopes.in_annotation(node) and not self.attributes & _ANNOTATION_READERS
             if not (called or self._is_class_used(node) or is_written):
                 yield finding("dynamic-attribute", line, "type as a value")
-        elif meaning and not module and (part in BUILTINS or part in COMMON_BUILTINS):
+        elif meaning and not module and (part in words.BUILTINS or part in words.COMMON_BUILTINS):
             yield finding("builtin", line, part)
-        elif meaning and not module and part in DIRECT_BUILTINS and not called:
+        elif meaning and not module and part in words.DIRECT_BUILTINS and not called:
             yield finding("builtin", line, f"{part} as a value")
 
     # -- attributes
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
         name, base, parent = node.attr, node.value, self.parents[node]
         held, meaning = self.meaning(base), self.meaning(node)
-        if isinstance(node.ctx, ast.Store | ast.Del) and held in MODULES:
+        if isinstance(node.ctx, ast.Store | ast.Del) and held in words.MODULES:
             yield finding("dynamic-attribute", node.lineno, f"{name} of a module replaced")
         if meaning:
             yield from self._value(node, meaning)
@@ -208,7 +195,7 @@ class _Reach:
         given = node.args if name in ("decode", "encode", "str", "bytes", "bytearray") else []
         given = [*given, *(keyword.value for keyword in node.keywords if keyword.arg == "encoding")]
         for codec in filter(None, (fold(each) for each in given)):
-            if isinstance(codec, str) and _SEPARATORS.sub("", codec.lower()) in HIDING_CODECS:
+            if isinstance(codec, str) and _SEPARATORS.sub("", codec.lower()) in words.HIDING_CODECS:
                 yield finding("decoder-import", node.lineno, f"codec {codec}")
 
     def _by_name(self, node: ast.Call, names: Sequence[ast.expr], called: str) -> Iterator[Finding]:
@@ -222,9 +209,9 @@ class _Reach:
             if not isinstance(text, str):
                 yield finding("dynamic-attribute", node.lineno, f"{called} of a chosen name")
                 continue
-            if module in MODULES and called == "getattr":
+            if module in words.MODULES and called == "getattr":
                 part = f"{module}.{text}"
-                if part in MODULES or text not in MODULES[module]:
+                if part in words.MODULES or text not in words.MODULES[module]:
                     yield finding("import", node.lineno, part)
                 elif part in _FORMS or part in _TYPES:
                     yield finding("dynamic-attribute", node.lineno, f"{part} by getattr")
@@ -271,7 +258,7 @@ class _Reach:
             return False
         text = fold(names[0])
         if isinstance(text, str):
-            return not is_refused_attribute(text) and text[:2] != "__"
+            return not words.is_refused_attribute(text) and text[:2] != "__"
         function = self.scopes.function(node)
         if not isinstance(function, ast.FunctionDef) or function.name != node.attr or function.decorator_list:
             return False
@@ -301,7 +288,7 @@ class _Reach:
             case ast.Call(func=ast.Attribute(value=ast.Constant(), attr="format")):
                 return node in parent.args
             case ast.Call():
-                return node in parent.args and self.scopes.is_untouched(parent.func, *TELLING_BUILTINS)
+                return node in parent.args and self.scopes.is_untouched(parent.func, *words.TELLING_BUILTINS)
             case ast.BinOp(left=ast.Constant(value=str()), op=ast.Mod()):
                 return True
             case ast.Subscript(value=table):
@@ -352,11 +339,13 @@ class _Reach:
         else:
             modules = ["." * node.level + (node.module or "")]
         for module in modules:
-            if module not in MODULES:
-                yield finding("decoder-import" if module.split(".")[0] in DECODERS else "import", node.lineno, module)
+            if module not in words.MODULES:
+                yield finding(
+                    "decoder-import" if module.split(".")[0] in words.DECODERS else "import", node.lineno, module
+                )
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
-                    if alias.name not in MODULES[module] and f"{module}.{alias.name}" not in MODULES:
+                    if alias.name not in words.MODULES[module] and f"{module}.{alias.name}" not in words.MODULES:
                         yield finding("import", node.lineno, f"from {module} import {alias.name}")
 
     def _class(self, node: ast.ClassDef) -> Iterator[Finding]:
@@ -369,7 +358,11 @@ class _Reach:
         in_class = isinstance(self.parents[node], ast.ClassDef)
         if node.name in ("__getattr__", *_SETTERS) and not in_class:
             yield finding("dynamic-attribute", node.lineno, f"{node.name} outside a class")
-        if is_refused_attribute(node.name) and in_class and node.name not in DEFINED_DUNDERS | SEEING_DUNDERS:
+        if (
+            words.is_refused_attribute(node.name)
+            and in_class
+            and node.name not in words.DEFINED_DUNDERS | words.SEEING_DUNDERS
+        ):
             yield finding("attribute", node.lineno, node.name)
 
     def _pattern(self, node: ast.MatchClass) -> Iterator[Finding]:
@@ -387,13 +380,13 @@ def _written(name: str) -> Iterator[tuple[str, str]]:
     """Rule and detail of a word that is refused wherever it is written."""
     if not name.isascii():
         yield "identifier", ascii(name)
-    if name in BUILTINS and name not in ("compile", "open", "globals", "vars", "locals"):
+    if name in words.BUILTINS and name not in ("compile", "open", "globals", "vars", "locals"):
         yield "builtin", name
-    elif name in REFUSED:
+    elif name in words.REFUSED:
         yield "attribute", name
-    elif name in SEEING_DUNDERS:
+    elif name in words.SEEING_DUNDERS:
         yield "dynamic-attribute", name
-    elif name[:2] == "__" and name[-2:] == "__" and len(name) > 4 and name not in DEFINED_DUNDERS | {"__dict__"}:
+    elif name[:2] == "__" and name[-2:] == "__" and len(name) > 4 and name not in words.DEFINED_DUNDERS | {"__dict__"}:
         yield "attribute", name
 
 

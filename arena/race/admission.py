@@ -18,18 +18,8 @@ from arena.policy import AdmissionRules, Policy
 from arena.race.draw import QualifyingResult, suite_ends
 from arena.race.scores import LoggedRecord
 from arena.race.weights import UNIT, held_millionths
+from arena.records import model
 from arena.records.log import agent_version_id
-from arena.records.model import (
-    AttemptRecord,
-    Candidate,
-    EvaluationRecord,
-    Evidence,
-    GateRecord,
-    Origin,
-    Payload,
-    Subject,
-    VerdictRecord,
-)
 from arena.records.port import AgreedStanding
 from arena.submissions.submission import CooldownClass, cooldown_blocks, refused_by_cooldown
 from foundation.codes import CAP_REACHED, JOB_QUARANTINED, JUDGE_UNUSABLE, Owner
@@ -43,7 +33,7 @@ TWO = 2  # where there are two validators or more, nothing follows from the word
 class GateWord(msgspec.Struct, frozen=True, kw_only=True):
     """The last verdict of a validator's gate, and what a person there decided of its hold ("": nothing)."""
 
-    said: GateRecord
+    said: model.GateRecord
     decided: Literal["", "accept", "reject"] = ""
 
     @property
@@ -57,12 +47,12 @@ class GateWord(msgspec.Struct, frozen=True, kw_only=True):
 class FieldStanding(msgspec.Struct, frozen=True, kw_only=True):
     """Where a submission stands at a race's close; `candidate` where it may race."""
 
-    subject: Subject
+    subject: model.Subject
     standing: AgreedStanding
-    candidate: Candidate | None = None
+    candidate: model.Candidate | None = None
 
 
-def next_word(before: GateWord | None, record: GateRecord) -> GateWord | None:
+def next_word(before: GateWord | None, record: model.GateRecord) -> GateWord | None:
     """A validator's word after one more record. What a person decides before the gate has spoken says nothing."""
     if record.decided_by == "gate":
         is_same_hold = before is not None and record.outcome == before.said.outcome and record.hold == before.said.hold
@@ -82,7 +72,7 @@ def outcome_at(word: GateWord, block: int, rules: AdmissionRules) -> Outcome:
     return "accept" if word.said.hold == "heuristic" and block >= hold_ends(word.said.subject, rules) else "review"
 
 
-def hold_ends(subject: Subject, rules: AdmissionRules) -> int:
+def hold_ends(subject: model.Subject, rules: AdmissionRules) -> int:
     """The block from which a hold by a heuristic, undecided, counts as accepted."""
     return subject.commitment_block + rules.hold_blocks
 
@@ -103,7 +93,7 @@ def more_than_half(speakers: int, floor: int) -> int:
     return max(floor, speakers // 2 + 1)
 
 
-def is_possible(subject: Subject, slots: Mapping[str, Commitment]) -> bool:
+def is_possible(subject: model.Subject, slots: Mapping[str, Commitment]) -> bool:
     """Whether a subject is what it says: its id follows from hotkey and source, and its hotkey's slot holds its
     commitment in that block or a later one, or something else from a later block."""
     if subject.agent_version_id != agent_version_id(subject.miner_hotkey, subject.agent_sha256):
@@ -139,40 +129,40 @@ class RaceRecords:
 
     def __init__(self, *, is_lasting: bool = False) -> None:
         self.is_lasting = is_lasting
-        self.evaluations: list[LoggedRecord[EvaluationRecord]] = []
-        self.verdicts: list[LoggedRecord[VerdictRecord]] = []
-        self.attempts: list[LoggedRecord[AttemptRecord]] = []  # of a race: those that gave no result
-        self.words: dict[Subject, dict[str, GateWord]] = {}
-        self.first: dict[tuple[str, str], Subject] = {}  # by validator and agent: which submission it qualified
-        self._owing: dict[tuple[str, str], list[LoggedRecord[EvaluationRecord]]] = {}  # by validator and body
+        self.evaluations: list[LoggedRecord[model.EvaluationRecord]] = []
+        self.verdicts: list[LoggedRecord[model.VerdictRecord]] = []
+        self.attempts: list[LoggedRecord[model.AttemptRecord]] = []  # of a race: those that gave no result
+        self.words: dict[model.Subject, dict[str, GateWord]] = {}
+        self.first: dict[tuple[str, str], model.Subject] = {}  # by validator and agent: which submission it qualified
+        self._owing: dict[tuple[str, str], list[LoggedRecord[model.EvaluationRecord]]] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
         self._given_up: dict[tuple[str, str], str] = {}  # why a body gets no verdict in a race, by validator and body
         self._results: dict[tuple[str, str], list[QualifyingResult]] = {}  # by agent and policy hash
         self._closings: dict[str, dict[tuple[str, str], Owner]] = {}  # by agent, then by validator and problem id
 
-    def take(self, validator: str, seq: int, content_sha256: str, payload: Payload) -> None:
+    def take(self, validator: str, seq: int, content_sha256: str, payload: model.Payload) -> None:
         """Take in one record; kinds that say nothing about a result are passed over. Logs come in their order."""
         logged = partial(LoggedRecord, validator=validator, seq=seq, content_sha256=content_sha256)
-        if isinstance(payload, EvaluationRecord):
+        if isinstance(payload, model.EvaluationRecord):
             self._take_evaluation(logged(record=payload))
-        elif isinstance(payload, VerdictRecord):
+        elif isinstance(payload, model.VerdictRecord):
             if not self.is_lasting:
                 self.verdicts.append(logged(record=payload))
             self._take_verdict((validator, payload.verdict.body_sha256), payload.verdict)
-        elif isinstance(payload, AttemptRecord):
+        elif isinstance(payload, model.AttemptRecord):
             if payload.ended != "evaluated" and payload.context.stage == "race":
                 self.attempts.append(logged(record=payload))
             if payload.is_closing:
                 owner = payload.failure.owner if payload.failure else Owner.VALIDATOR
                 closings = self._closings.setdefault(payload.subject.agent_version_id, {})
                 closings[validator, payload.context.problem_id] = owner
-        elif isinstance(payload, GateRecord):
+        elif isinstance(payload, model.GateRecord):
             said = self.words.get(payload.subject, {})
             word = next_word(said.get(validator), payload)
             if word is not None:
                 self.words.setdefault(payload.subject, said)[validator] = word
 
-    def _take_evaluation(self, row: LoggedRecord[EvaluationRecord]) -> None:
+    def _take_evaluation(self, row: LoggedRecord[model.EvaluationRecord]) -> None:
         record = row.record
         if not self.is_lasting:
             self.evaluations.append(row)
@@ -195,7 +185,7 @@ class RaceRecords:
         elif said.failure.code in (JOB_QUARANTINED, CAP_REACHED):
             self._given_up[key] = said.failure.code
 
-    def _found(self, row: LoggedRecord[EvaluationRecord], score: tuple[int | None] | None) -> None:
+    def _found(self, row: LoggedRecord[model.EvaluationRecord], score: tuple[int | None] | None) -> None:
         """Keep what an evaluation says of its problem: a score, None for a withdrawn one; nothing for no `score`."""
         record = row.record
         if score is not None and record.context.stage == "qualifying":
@@ -205,7 +195,7 @@ class RaceRecords:
             )
             self._results.setdefault(agent, []).append(result)
 
-    def owed(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
+    def owed(self, validator: str) -> list[LoggedRecord[model.EvaluationRecord]]:
         """A validator's evaluations with an outcome and no verdict yet, successes first, then oldest first.
 
         A body that the judge refused `REFUSALS_MAX` times is not asked about again, nor in a race one that is
@@ -237,7 +227,7 @@ class RaceRecords:
         }
         return tuple(sorted(found))
 
-    def quarantined(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
+    def quarantined(self, validator: str) -> list[LoggedRecord[model.EvaluationRecord]]:
         """A validator's evaluations whose judging ended the workers of two slots, and that have no verdict."""
         keys = [key for key, code in self._given_up.items() if code == JOB_QUARANTINED and key[0] == validator]
         return [row for key in keys for row in self._owing.get(key, ())]
@@ -258,7 +248,7 @@ class RaceRecords:
 _SCORES: dict[Owner, tuple[int | None]] = {Owner.PROBLEM: (None,), Owner.AGENT: (0,)}
 
 
-def is_success(record: EvaluationRecord) -> bool:
+def is_success(record: model.EvaluationRecord) -> bool:
     """Whether the episode solved its problem."""
     return isinstance(record.outcome, OutcomeScore) and record.outcome.is_success
 
@@ -329,27 +319,27 @@ def field_standings(
             raced.add(subject.agent_version_id)
             means = [end.mean_e4 for end in ends if end.mean_e4 is not None]
             score_e4 = None if policy.qualifying.worker_ms else median_low(means)
-            candidate = Candidate(subject=subject, qualifying_score_e4=score_e4, origin=_stated_origin(here))
+            candidate = model.Candidate(subject=subject, qualifying_score_e4=score_e4, origin=_stated_origin(here))
         rows.append(FieldStanding(subject=subject, standing=standing, candidate=candidate))
     return tuple(rows)
 
 
-def _stated_origin(words: Iterable[GateWord]) -> Origin | UnsetType:
+def _stated_origin(words: Iterable[GateWord]) -> model.Origin | UnsetType:
     """What most words state of each part of an origin, the least of equals; unset where none states one."""
-    stated = [word.said.origin for word in words if isinstance(word.said.origin, Origin)]
+    stated = [word.said.origin for word in words if isinstance(word.said.origin, model.Origin)]
     if not stated:
         return UNSET
-    counts = {name: Counter(getattr(one, name) for one in stated) for name in Origin.__struct_fields__}
+    counts = {name: Counter(getattr(one, name) for one in stated) for name in model.Origin.__struct_fields__}
     most = {name: min(counted, key=lambda each: (-counted[each], each)) for name, counted in counts.items()}
-    return Origin(**most)
+    return model.Origin(**most)
 
 
 def _results_by_subject(
     records: RaceRecords, permitted: Collection[str], policy: Policy
-) -> dict[Subject, list[QualifyingResult]]:
+) -> dict[model.Subject, list[QualifyingResult]]:
     """By submission: its qualifying results. A validator's first evaluation of an agent says which submission it is
     about."""
-    found: dict[Subject, list[QualifyingResult]] = {}
+    found: dict[model.Subject, list[QualifyingResult]] = {}
     for agent in {agent for _, agent in records.first}:
         for result in records.qualifying_results(agent, policy.policy_sha256):
             subject = records.first.get((result.validator, agent))
@@ -359,8 +349,8 @@ def _results_by_subject(
 
 
 def select_candidates(
-    candidates: Iterable[Candidate], closing_block: int, eliminated: frozenset[str] = frozenset()
-) -> tuple[Candidate, ...]:
+    candidates: Iterable[model.Candidate], closing_block: int, eliminated: frozenset[str] = frozenset()
+) -> tuple[model.Candidate, ...]:
     """Who may race, by agent version id: one agent version of each owner, the best qualified, or the newest where no
     score is stated. Pass only agents that qualified, and the incumbent, which races whatever else its owner has
     submitted.
@@ -368,7 +358,7 @@ def select_candidates(
     A candidate needs a commitment in a block up to `closing_block` (the caller passes a finalized one). `eliminated`
     holds version ids that left by an earlier settlement; the incumbent is never among the eliminated.
     """
-    best: dict[str, Candidate] = {}
+    best: dict[str, model.Candidate] = {}
     for candidate in candidates:
         if not candidate.subject.commitment_sha256 or candidate.subject.commitment_block > closing_block:
             continue
@@ -380,7 +370,7 @@ def select_candidates(
     return tuple(sorted(best.values(), key=lambda candidate: candidate.subject.agent_version_id))
 
 
-def _preference(candidate: Candidate) -> tuple[bool, int, tuple[int, int, str]]:
+def _preference(candidate: model.Candidate) -> tuple[bool, int, tuple[int, int, str]]:
     """Smaller is preferred."""
     block, order, agent = candidate.place
     if candidate.qualifying_score_e4 is None:
@@ -391,7 +381,9 @@ def _preference(candidate: Candidate) -> tuple[bool, int, tuple[int, int, str]]:
 _SEATED_FROM = 2 * UNIT  # evidence that gives a claim to the first half of the seats
 
 
-def seat(wanted: Sequence[Candidate], before: Evidence, validators: int, seats: int) -> tuple[Candidate, ...]:
+def seat(
+    wanted: Sequence[model.Candidate], before: model.Evidence, validators: int, seats: int
+) -> tuple[model.Candidate, ...]:
     """The field of a race: the incumbent, and of the others as many as there are `seats` (0: all), in the order given.
 
     Half of the seats go by evidence held in this reign (`before`), highest first; the others by fewest races in it.
@@ -411,7 +403,7 @@ def seat(wanted: Sequence[Candidate], before: Evidence, validators: int, seats: 
     return tuple(one for one in wanted if one.is_incumbent or one in seated)
 
 
-def _firsts(ordered: Iterable[Candidate], seated: Iterable[str]) -> list[Candidate]:
+def _firsts(ordered: Iterable[model.Candidate], seated: Iterable[str]) -> list[model.Candidate]:
     """The first of every class of likeness that has no seat; `seated` are the heads of those that have one."""
     heads, firsts = set(seated), []
     for candidate in ordered:

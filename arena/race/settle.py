@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
+from arena.race import weights
 from arena.race.draw import draw_problems, race_seed
 from arena.race.schedule import opening_ms
 from arena.race.scores import (
@@ -37,20 +38,6 @@ from arena.race.scores import (
     runs_of,
     score_field,
     share_e4,
-)
-from arena.race.weights import (
-    beats_margin,
-    carry,
-    chain_vector,
-    duel,
-    eliminated_agents,
-    evidence_before,
-    held_millionths,
-    is_enough,
-    last_of_reign,
-    needed,
-    paid_places,
-    weighted_scores,
 )
 from arena.records.model import (
     AttemptRecord,
@@ -162,12 +149,12 @@ def _settled(
     incumbent = next((agent for agent in ranked if reigned and _id(agent) == reigned.agent_version_id), None)
     crown = {_id(agent): race_score_e4(agent, lambda_e4) for agent in ranked}
     if promotion.kind == "window":
-        crown = weighted_scores(crown, relevant_history(inputs), promotion.window_races)
+        crown = weights.weighted_scores(crown, relevant_history(inputs), promotion.window_races)
     # (wins, losses) against the incumbent on this race's draw; zeros without one
-    duels = {_id(agent): duel(agent, incumbent) if incumbent else (0, 0) for agent in ranked}
+    duels = {_id(agent): weights.duel(agent, incumbent) if incumbent else (0, 0) for agent in ranked}
     evidence = _evidence(inputs, ranked, counted, incumbent) if promotion.kind == "evidence" else UNSET
     top, top_hotkey = _top(inputs, ranked, crown, evidence, incumbent)
-    eliminated = eliminated_agents(ranked, top, promotion)
+    eliminated = weights.eliminated_agents(ranked, top, promotion)
     picks = resample(blank.seed, len(scores.control.problems))
     standings = []
     for place, agent in enumerate(ranked, start=1):
@@ -197,9 +184,9 @@ def _settled(
         )
     neurons = tuple(Neuron(uid=row.uid, hotkey=row.hotkey) for row in inputs.stated.neurons)
     subnet = Metagraph(netuid=0, block=inputs.settling_block, tempo=0, neurons=neurons)
-    places = paid_places(ranked, top, scores.control, lambda_e4) if inputs.policy.gate.class_e4 else UNSET
+    places = weights.paid_places(ranked, top, scores.control, lambda_e4) if inputs.policy.gate.class_e4 else UNSET
     hotkeys = [standing.miner_hotkey for standing in standings] if places is UNSET else places
-    vector = chain_vector(hotkeys, top_hotkey, subnet, inputs.policy.weights)
+    vector = weights.chain_vector(hotkeys, top_hotkey, subnet, inputs.policy.weights)
     return replace(
         blank,
         state="settled",
@@ -225,10 +212,10 @@ def _evidence(
     else:
         results = [counted.control[problem.problem_id] for problem in ranked[0].problems]
         theirs = [{name: one.weighed_e4(lambda_e4) for name, one in given.items()} for given in results]
-    before = evidence_before(inputs.history, inputs.stated.incumbent)
+    before = weights.evidence_before(inputs.history, inputs.stated.incumbent)
     challengers = [agent for agent in ranked if agent is not incumbent]
     raced = {agent.candidate.subject.miner_hotkey: runs_of(agent, counted, lambda_e4) for agent in challengers}
-    return carry(before, raced, theirs)
+    return weights.carry(before, raced, theirs)
 
 
 def _top(
@@ -249,7 +236,7 @@ def _top(
     else:
         is_window = rules.kind == "window"
         mine, theirs = (crown[_id(one)] if is_window else exact_score(one, lambda_e4) for one in (best, incumbent))
-        crowned = best if beats_margin(mine, theirs, rules, inputs.stated.closes_ms - top.promoted_ms) else None
+        crowned = best if weights.beats_margin(mine, theirs, rules, inputs.stated.closes_ms - top.promoted_ms) else None
     if crowned is not None:
         return _id(crowned), crowned.candidate.subject.miner_hotkey
     return (top.agent_version_id, top.miner_hotkey) if top else ("", "")
@@ -259,11 +246,11 @@ def _crowned(
     ranked: Sequence[AgentScore], evidence: Evidence, rules: PromotionRules, validators: int
 ) -> AgentScore | None:
     """Who holds enough evidence: of several the one that holds most, then the earlier commitment."""
-    held = {one.miner_hotkey: one for one in evidence.held if is_enough(one, rules, validators)}
+    held = {one.miner_hotkey: one for one in evidence.held if weights.is_enough(one, rules, validators)}
     able = [agent for agent in ranked if agent.candidate.subject.miner_hotkey in held]
 
     def order(agent: AgentScore) -> tuple[int, tuple[int, int, str]]:
-        most = held_millionths(held[agent.candidate.subject.miner_hotkey], validators)
+        most = weights.held_millionths(held[agent.candidate.subject.miner_hotkey], validators)
         return (-most, agent.candidate.place)
 
     return min(able, key=order, default=None)
@@ -287,7 +274,7 @@ def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
     rules = inputs.policy.promotion
     if rules.kind == "window" and rules.window_races > 1:
         return tuple(past for past in inputs.history if past.state == "settled")[-(rules.window_races - 1) :]
-    last = last_of_reign(inputs.history, inputs.stated.incumbent) if rules.kind == "evidence" else None
+    last = weights.last_of_reign(inputs.history, inputs.stated.incumbent) if rules.kind == "evidence" else None
     return (last,) if last is not None else ()
 
 
@@ -314,7 +301,9 @@ def evidence_needed(record: SettlementRecord | None) -> int | None:
     """What took the top in a race by evidence, by its own policy; None where that is not known or crowned otherwise."""
     if record is None or record.inputs is None or (policy := readable_policy(record)) is None:
         return None
-    return needed(policy.promotion, len(record.inputs.validators)) if policy.promotion.kind == "evidence" else None
+    return (
+        weights.needed(policy.promotion, len(record.inputs.validators)) if policy.promotion.kind == "evidence" else None
+    )
 
 
 def source_opening_ms(settlement: SettlementRecord) -> int | None:

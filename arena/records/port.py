@@ -7,18 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from arena.records.model import (
-    BodyFrame,
-    Context,
-    Entry,
-    Envelope,
-    Head,
-    SignedRecord,
-    Stage,
-    StoredBody,
-    StoredCheckpoint,
-    Subject,
-)
+from arena.records import model
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
 from judge.meter import JUDGED_AT
@@ -38,8 +27,8 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     item_id: str
-    subject: Subject
-    context: Context
+    subject: model.Subject
+    context: model.Context
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +87,7 @@ class StoredSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """A submission and where it stands, without its source: one row from the request that brought it to its last
     decision. It is judged by the commitment in its subject's block. `report` is the gate report as JSON text."""
 
-    subject: Subject
+    subject: model.Subject
     name: str
     state: SubmissionState
     submitted_ms: int = 0  # unix milliseconds, as its miner signed them
@@ -121,7 +110,7 @@ class HotkeyState(msgspec.Struct, frozen=True, kw_only=True):
 class ItemCount(msgspec.Struct, frozen=True, kw_only=True):
     """Work items of one agent in one race ("" for qualifying): how many are done, and how many there are."""
 
-    stage: Stage
+    stage: model.Stage
     race_id: str
     done: int
     total: int
@@ -131,7 +120,7 @@ class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
     """The agent file of a submission as a validator keeps it, byte for byte."""
 
     validator: str
-    subject: Subject
+    subject: model.Subject
     source: bytes
 
 
@@ -151,7 +140,7 @@ class AttemptUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt_id: str
     race_id: str  # "" in qualifying
-    stage: Stage
+    stage: model.Stage
     agent_version_id: str
     rows: tuple[ModelUsage, ...]
 
@@ -169,7 +158,7 @@ class UsageTotal(ModelUsage, frozen=True, kw_only=True):
 
     day: str  # YYYY-MM-DD, UTC
     race_id: str
-    stage: Stage
+    stage: model.Stage
     agent_version_id: str
     episodes: int
 
@@ -197,22 +186,27 @@ class RecordStore(Protocol):
     @property
     def validator(self) -> str: ...
 
-    async def head(self, validator: str | None = None) -> Head: ...
+    async def head(self, validator: str | None = None) -> model.Head: ...
 
     async def append(
-        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: Lease | None = None
-    ) -> Head: ...
+        self,
+        records: Sequence[model.SignedRecord],
+        bodies: Sequence[model.StoredBody] = (),
+        finish: Lease | None = None,
+    ) -> model.Head: ...
 
-    async def abandon(self, lease: Lease, record: SignedRecord, requeue: Requeue) -> Head: ...
+    async def abandon(self, lease: Lease, record: model.SignedRecord, requeue: Requeue) -> model.Head: ...
 
-    def records(self, validator: str | None = None, *, after_seq: int = 0) -> AsyncIterator[SignedRecord]: ...
+    def records(self, validator: str | None = None, *, after_seq: int = 0) -> AsyncIterator[model.SignedRecord]: ...
 
-    def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[Entry]: ...
+    def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[model.Entry]: ...
 
-    def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]: ...
+    def leaves(
+        self, validator: str, *, after_seq: int = 0, to_seq: int | None = None
+    ) -> AsyncIterator[model.Envelope]: ...
 
-    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]: ...
+    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[model.BodyFrame]: ...
 
-    async def checkpoints(self, validator: str | None = None) -> list[StoredCheckpoint]: ...
+    async def checkpoints(self, validator: str | None = None) -> list[model.StoredCheckpoint]: ...
 
     async def validators(self) -> list[str]: ...

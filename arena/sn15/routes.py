@@ -14,20 +14,8 @@ import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Path, Request
 from starlette.responses import Response
 
+from arena.api import http
 from arena.api.board import Board
-from arena.api.http import (
-    RETRY_S,
-    PlaceError,
-    add_refusals,
-    deliver_json,
-    described_text,
-    discard_body,
-    json_response,
-    make_app,
-    read_body,
-    routed,
-    status_of,
-)
 from arena.api.reads import deliver_source
 from arena.api.rows import ListedAgent
 from arena.chain.keys import HttpCheck, canonical_hotkey, verify
@@ -92,7 +80,7 @@ def add_sn15_reads(app: FastAPI, board: Board) -> None:
         return lambda request, answer: _found(request, answer, code)
 
     for path, make, code in _SHOWN:
-        router.get(path)(routed(make, answering(code), lambda: Picture(board)))
+        router.get(path)(http.routed(make, answering(code), lambda: Picture(board)))
 
     @router.get("/agent-versions/{agent_version_id}/status")
     async def get_agent_version_status(request: Request, agent_version_id: str) -> Response:
@@ -116,7 +104,7 @@ def add_sn15_reads(app: FastAPI, board: Board) -> None:
 
 
 def _add_source(router: APIRouter, board: Board) -> None:
-    file = described_text("text/x-python", "The agent's file, byte for byte; its sha256 is the ETag.")
+    file = http.described_text("text/x-python", "The agent's file, byte for byte; its sha256 is the ETag.")
 
     @router.get("/agent-versions/{agent_version_id}/code", **file)
     async def get_agent_code(request: Request, agent_version_id: str) -> Response:
@@ -128,7 +116,9 @@ def _add_source(router: APIRouter, board: Board) -> None:
     async def get_artifact_download_url(request: Request) -> Response:
         """Where the code of a released agent version is."""
         try:
-            asked = msgspec.json.decode(await read_body(request, REQUEST_BYTES_MAX, REQUEST_S), type=ArtifactRequest)
+            asked = msgspec.json.decode(
+                await http.read_body(request, REQUEST_BYTES_MAX, REQUEST_S), type=ArtifactRequest
+            )
         except (ArenaError, *UNREADABLE_JSON):
             return _refused(400, "MISSING_PARAMETER", "artifact_type and agent_version_id")
         if asked.artifact_type not in _KINDS:
@@ -142,12 +132,12 @@ def _add_source(router: APIRouter, board: Board) -> None:
             return refusal
         version = version_uuid(row.agent_version_id if row else "")
         url = f"{str(request.base_url).rstrip('/')}/v1/public/agent-versions/{version}/code"
-        return json_response({"download_url": url, "expires_at": utc_text(board.now_ms() + URL_MS)})
+        return http.json_response({"download_url": url, "expires_at": utc_text(board.now_ms() + URL_MS)})
 
 
 def _found(request: Request, answer: object, code: str) -> Response:
     """An answer; None: 404 with that code."""
-    return _refused(404, code) if answer is None else deliver_json(request, answer)
+    return _refused(404, code) if answer is None else http.deliver_json(request, answer)
 
 
 async def _arrival(board: Board, agent_version_id: str) -> StoredSubmission | None:
@@ -167,7 +157,7 @@ def _closed(row: ListedAgent | None) -> Response | None:
 
 
 def _refused(status: int, code: str, detail: str = "") -> Response:
-    return json_response(Refused(detail=detail or code.replace("_", " ").lower(), error_code=code), status)
+    return http.json_response(Refused(detail=detail or code.replace("_", " ").lower(), error_code=code), status)
 
 
 SKEW_S = 60  # of a timestamp, both ways
@@ -258,7 +248,7 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
     code, detail = error.failure.code, f"{error.failure.code} {error.entry.title}"
     if error.failure.detail:
         detail = f"{detail}: {error.failure.detail}"
-    answered, name = _ANSWERS.get(code, (status_of(error), ""))
+    answered, name = _ANSWERS.get(code, (http.status_of(error), ""))
     value = Refused(detail=f"{detail}. {error.entry.remedy}", error_code="" if status else name)
     if isinstance(error, HeaderError):
         answered, value = error.status, Refused(detail={"code": error.reason, "message": error.failure.detail})
@@ -272,11 +262,11 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
         left_s = -(-error.blocks_left * BLOCK_MS // 1_000)
         value = Refused(detail=detail, error_code=name, remaining_seconds=left_s)
     elif name == "CODE_ANALYSIS_ERROR":
-        line = error.line if isinstance(error, PlaceError) else 0
+        line = error.line if isinstance(error, http.PlaceError) else 0
         found = violation(code, "form", error.failure.detail or error.entry.title, line)
         value = Refused(detail=detail, error_code=name, violations=(found,))
     answered = status or answered
-    return json_response(value, answered, {"retry-after": str(RETRY_S)} if answered in (429, 503) else {})
+    return http.json_response(value, answered, {"retry-after": str(http.RETRY_S)} if answered in (429, 503) else {})
 
 
 PATHS = ("/v1/miner/", "/v1/public/", "/health")
@@ -292,16 +282,16 @@ def make_sn15_app(door: Door, board: Board) -> FastAPI:
 
     async def require_spoken(request: Request) -> None:
         if not policy.admission.is_commitment_enough:
-            await discard_body(request)
+            await http.discard_body(request)
             raise UnspokenError(policy.name, str(request.base_url).rstrip("/"))
 
-    app = make_app(
+    app = http.make_app(
         "agent-arena door: the published SN15 API",
         version="7.0.2",
         openapi_url="/v1/public/openapi.json",
         dependencies=[Depends(require_spoken)],
     )
-    add_refusals(app, sn15_refusal, unknown_route=PEER_LACKS)
+    http.add_refusals(app, sn15_refusal, unknown_route=PEER_LACKS)
     _add_own(app, door, board)
     add_sn15_reads(app, board)
 
@@ -315,7 +305,7 @@ def make_sn15_app(door: Door, board: Board) -> FastAPI:
     async def refuse(path: str) -> Response:
         """What that API has and this arena does without."""
         status, detail, code = _NOT_OFFERED.get(path.partition("/")[0], (404, "there is no such route", ""))
-        return json_response(Refused(detail=detail, error_code=code), status)
+        return http.json_response(Refused(detail=detail, error_code=code), status)
 
     return app
 
@@ -356,7 +346,7 @@ def _add_own(app: FastAPI, door: Door, board: Board) -> None:
             "admission_status": "ACCEPTED",
             "admission_reason": None,
         }
-        return json_response(answer)
+        return http.json_response(answer)
 
     @app.get("/v1/miner/agent-versions/{agent_version_id}")
     async def get_owned_agent_version_status(request: Request, agent_version_id: Uuid) -> Response:
@@ -364,33 +354,33 @@ def _add_own(app: FastAPI, door: Door, board: Board) -> None:
         picture, statuses = await look(request)
         for one in statuses:
             if version_uuid(one.agent_version_id) == agent_version_id:
-                return json_response(picture.own(one))
+                return http.json_response(picture.own(one))
         return _refused(404, "AGENT_VERSION_NOT_FOUND", "no version of this hotkey")
 
     @app.get("/v1/miner/agents")
     async def list_miner_agents(request: Request) -> Response:
         """The caller's agents, and when it may submit again."""
         picture, statuses = await look(request)
-        return json_response(picture.own_agents(statuses, board.now_ms()))
+        return http.json_response(picture.own_agents(statuses, board.now_ms()))
 
     @app.get("/v1/miner/agents/{agent_id}/versions")
     async def list_agent_versions(request: Request, agent_id: Uuid) -> Response:
         """The versions of one of the caller's agents, the newest first."""
         picture, statuses = await look(request)
         found = picture.own_history(statuses, agent_id)
-        return json_response(found) if found else _refused(404, "AGENT_NOT_FOUND", "no agent of this hotkey")
+        return http.json_response(found) if found else _refused(404, "AGENT_NOT_FOUND", "no agent of this hotkey")
 
     @app.get("/v1/miner/inference-auth")
     async def list_inference_auth(request: Request) -> Response:
         """Who pays for calls of models: the validator, with every miner."""
         await door.caller(request, check=auth)
-        return json_response({"providers": [_provider(PROVIDER)], "default_provider": PROVIDER})
+        return http.json_response({"providers": [_provider(PROVIDER)], "default_provider": PROVIDER})
 
     @app.get("/v1/miner/inference-auth/{provider}")
     async def get_inference_auth_status(request: Request, provider: Provider) -> Response:
         """Whether calls are paid for through this provider."""
         await door.caller(request, check=auth)
-        return json_response(_provider(provider))
+        return http.json_response(_provider(provider))
 
 
 def _provider(name: str) -> Answer:

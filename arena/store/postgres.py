@@ -16,21 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from arena.records import port
+from arena.records import model, port
 from arena.records.body import compress_bodies, restore_frame
 from arena.records.log import first_head
-from arena.records.model import (
-    BodyFrame,
-    Entry,
-    Envelope,
-    Filing,
-    Head,
-    SignedRecord,
-    Stage,
-    StoredBody,
-    StoredCheckpoint,
-    Subject,
-)
 from arena.store.archive import SIZE, read_contents, read_frames
 from arena.store.connect import Hold, Row, Session, coded_errors, open_pool, require_server
 from arena.store.schema import SCHEMA_REVISION, revision
@@ -124,19 +112,22 @@ class PostgresStore:
 
     # -- the log
 
-    async def head(self, validator: str | None = None) -> Head:
+    async def head(self, validator: str | None = None) -> model.Head:
         """The end of a validator's log (None: our own); `first_head` where it has none."""
         name = self._of(validator)
         rows = await self.session.rows("select seq, hash from arena.head where validator = :validator", validator=name)
-        return Head(rows[0].seq, rows[0].hash.hex()) if rows else first_head(name)
+        return model.Head(rows[0].seq, rows[0].hash.hex()) if rows else first_head(name)
 
     async def validators(self) -> list[str]:
         """The hotkeys that have a head, a record or a checkpoint that this login may see, sorted."""
         return [row.validator for row in await self.session.rows(_VALIDATORS)]
 
     async def append(
-        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: port.Lease | None = None
-    ) -> Head:
+        self,
+        records: Sequence[model.SignedRecord],
+        bodies: Sequence[model.StoredBody] = (),
+        finish: port.Lease | None = None,
+    ) -> model.Head:
         """Append in order, in one transaction with `bodies` and the finish of a lease.
 
         Raises ArenaError V2022 when the head moved (`HeadMovedError`), the lease was lost (`LeaseLostError`) or the
@@ -145,7 +136,7 @@ class PostgresStore:
         """
         return await self._append(records, bodies, {"fence": finish.fence, "lease_state": "done"} if finish else {})
 
-    async def abandon(self, lease: port.Lease, record: SignedRecord, requeue: port.Requeue) -> Head:
+    async def abandon(self, lease: port.Lease, record: model.SignedRecord, requeue: port.Requeue) -> model.Head:
         """Return an unfinished lease of ours to the queue and append its `attempt` record, in one transaction.
 
         Raises as `append`."""
@@ -159,8 +150,8 @@ class PostgresStore:
         return await self._append([record], (), ending)
 
     async def _append(
-        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody], ending: dict[str, object]
-    ) -> Head:
+        self, records: Sequence[model.SignedRecord], bodies: Sequence[model.StoredBody], ending: dict[str, object]
+    ) -> model.Head:
         """`ending`: how a lease ends by it. The SQL function `append` checks the head and ends the lease."""
         for place, record in enumerate(records):  # the server takes the head from the first one and counts on
             if record.validator != self.validator:
@@ -181,7 +172,7 @@ class PostgresStore:
             bodies=[None if self.objects else frame.content for frame in frames],
             **ending,
         )
-        return Head(rows[0].head_seq, rows[0].head_hash.hex())
+        return model.Head(rows[0].head_seq, rows[0].head_hash.hex())
 
     async def records(
         self,
@@ -191,7 +182,7 @@ class PostgresStore:
         kinds: Sequence[str] = (),
         race_id: str | None = None,
         page: int = RECORDS_PER_PAGE,
-    ) -> AsyncIterator[SignedRecord]:
+    ) -> AsyncIterator[model.SignedRecord]:
         """Records of one validator, or of all this login may see (None), in (validator, seq) order, streamed; `page` is
         how many are read, and held, at a time."""
         query = (
@@ -209,23 +200,25 @@ class PostgresStore:
                     break
                 last = rows[-1].seq
 
-    async def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[Entry]:
+    async def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[model.Entry]:
         """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
         query = f"select {_LEAF}, day, {_CONTENT}, kind, race_id, body_sha256, {_IS_DATED} {_BEHIND}"
         async for rows in self._pages_behind(query, after_seq, RECORDS_PER_PAGE, validator=validator):
             contents = await read_contents(self.objects, validator, rows)
             for row, content in zip(rows, contents, strict=True):
-                filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
-                yield Entry(**_envelope(validator, row), content=content, filing=filing, is_dated=row.is_dated)
+                filing = model.Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
+                yield model.Entry(**_envelope(validator, row), content=content, filing=filing, is_dated=row.is_dated)
 
-    async def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]:
+    async def leaves(
+        self, validator: str, *, after_seq: int = 0, to_seq: int | None = None
+    ) -> AsyncIterator[model.Envelope]:
         """Leaves of one log in order, without contents: some ten times as fast to read as `records`."""
         query = f"select {_LEAF}, day {_BEHIND} and (seq <= :to_seq or :to_seq is null)"
         async for rows in self._pages_behind(query, after_seq, LEAVES_PER_PAGE, validator=validator, to_seq=to_seq):
             for row in rows:
-                yield Envelope(**_envelope(validator, row))
+                yield model.Envelope(**_envelope(validator, row))
 
-    async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
+    async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[model.SignedRecord]:
         """Every verdict record of a validator (None: ours) on these bodies, in log order."""
         rows = await self.session.rows(
             f"select {_LEAF}, {_CONTENT} from arena.record where validator = :validator"
@@ -235,10 +228,10 @@ class PostgresStore:
         )
         return await self._records_of(self._of(validator), rows)
 
-    async def _records_of(self, validator: str, rows: Sequence[Row]) -> list[SignedRecord]:
+    async def _records_of(self, validator: str, rows: Sequence[Row]) -> list[model.SignedRecord]:
         contents = await read_contents(self.objects, validator, rows)
         return [
-            SignedRecord(**_envelope(validator, row), content=content)
+            model.SignedRecord(**_envelope(validator, row), content=content)
             for row, content in zip(rows, contents, strict=True)
         ]
 
@@ -261,17 +254,17 @@ class PostgresStore:
 
     # -- bodies
 
-    async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
+    async def body(self, body_sha256: str, validator: str | None = None) -> model.StoredBody | None:
         """The body as a validator (None: we) stored it, or None. Raises ArenaError V2050 when its bytes do not have
         this hash, V2029 as `frames`."""
         for frame in await self.frames([body_sha256], validator):
             content = restore_frame(frame.content, frame.size)
             if hashlib.sha256(content).hexdigest() != body_sha256:
                 raise ArenaError("V2050", f"body {body_sha256} does not have this hash")
-            return StoredBody(body_sha256=body_sha256, content=content)
+            return model.StoredBody(body_sha256=body_sha256, content=content)
         return None
 
-    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
+    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[model.BodyFrame]:
         """Those of a validator's bodies (None: of our own) that are stored, as they are, every copy of a body that was
         stored on several days; none for one whose object is missing. Their reader restores and checks them. Raises as
         `read_frames`."""
@@ -284,7 +277,7 @@ class PostgresStore:
         )
         objects = await read_frames(self.objects, name, {row.sha256.hex() for row in rows if row.content is None})
         return [
-            BodyFrame(body_sha256=row.sha256.hex(), content=content, size=row.size)
+            model.BodyFrame(body_sha256=row.sha256.hex(), content=content, size=row.size)
             for row in rows
             if (content := objects.get(row.sha256.hex()) if row.content is None else row.content) is not None
         ]
@@ -296,7 +289,7 @@ class PostgresStore:
 
     # -- checkpoints
 
-    async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
+    async def put_checkpoint(self, checkpoint: model.StoredCheckpoint) -> None:
         """Keep a signed checkpoint of this hotkey; one of the same size and note is kept once. Raises ArenaError V2022
         for another hotkey's, and for another note of that size: a validator does not sign two states of one size."""
         if checkpoint.validator != self.validator:
@@ -308,7 +301,7 @@ class PostgresStore:
         is no such checkpoint, or its anchor is in another block."""
         await self._call("put_anchor", size=size, note_sha256=bytes.fromhex(note_sha256), block=block)
 
-    async def checkpoints(self, validator: str | None = None, *, after_size: int = 0) -> list[StoredCheckpoint]:
+    async def checkpoints(self, validator: str | None = None, *, after_size: int = 0) -> list[model.StoredCheckpoint]:
         """The checkpoints of a validator (None: ours), by size."""
         rows = await self.session.rows(
             "select size, coalesce(c.note, '') as note, coalesce(c.signed_ms, 0) as signed_ms,"
@@ -318,7 +311,7 @@ class PostgresStore:
             validator=self._of(validator),
             after_size=after_size,
         )
-        return [StoredCheckpoint(validator=self._of(validator), **row) for row in rows]
+        return [model.StoredCheckpoint(validator=self._of(validator), **row) for row in rows]
 
     # -- work
 
@@ -336,7 +329,7 @@ class PostgresStore:
         return int(rows[0][0])
 
     async def claim(
-        self, count: int, ttl_ms: int, stages: Sequence[Stage] = ("race", "qualifying"), *, charge_ms: int = 0
+        self, count: int, ttl_ms: int, stages: Sequence[model.Stage] = ("race", "qualifying"), *, charge_ms: int = 0
     ) -> list[port.Lease]:
         """Lease up to `count` of our items of these stages, in the order that the SQL function states. Each is charged
         to its owner with `charge_ms`, and from its end on with what it took."""
@@ -359,13 +352,13 @@ class PostgresStore:
         )
         return [self._read_lease(row) for row in rows]
 
-    async def close_items(self, race_id: str, stage: Stage, agent_version_id: str = "") -> int:
+    async def close_items(self, race_id: str, stage: model.Stage, agent_version_id: str = "") -> int:
         """Close our unfinished items of a race and stage (of one agent, when named): nobody claims them again, and
         `renew` and a finish of their leases answer that the lease is lost. Returns how many."""
         rows = await self._call("close_items", race_id=race_id, stage=stage, agent_version_id=agent_version_id)
         return int(rows[0][0])
 
-    async def open_items(self, race_id: str, stage: Stage) -> int:
+    async def open_items(self, race_id: str, stage: model.Stage) -> int:
         """Our work items of a race and stage that are neither finished nor closed."""
         query = (
             "select count(*) from arena.item where validator = :validator and race_id = :race_id and stage = :stage"
@@ -436,7 +429,7 @@ class PostgresStore:
         after = 0
         while rows := await self.session.rows(query, after=after, page=SOURCES_PER_PAGE):
             for row in rows:
-                subject = Subject(**{name: row[name] for name in Subject.__struct_fields__})
+                subject = model.Subject(**{name: row[name] for name in model.Subject.__struct_fields__})
                 yield port.StoredSource(validator=row.validator, subject=subject, source=row.source)
             after = rows[-1].ordinal
 
@@ -575,7 +568,7 @@ def _read_all(rows: Sequence[Row], kind: type[T]) -> list[T]:
 
 
 def _read_submission(fields: dict[str, Any]) -> port.StoredSubmission:
-    subject = Subject(**{each: fields.pop(each) for each in Subject.__struct_fields__})
+    subject = model.Subject(**{each: fields.pop(each) for each in model.Subject.__struct_fields__})
     failure, agreed = fields.pop("failure"), fields.pop("agreed")
     return port.StoredSubmission(
         subject=subject,

@@ -26,18 +26,7 @@ from foundation.canonical import content_hash
 from foundation.durable_files import whole_folder
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
-from harness.catalogue import layout
-from harness.catalogue.build import (
-    STRIDE,
-    BuildReport,
-    Columns,
-    IndexLine,
-    build_index,
-    lines_in_order,
-    open_plain,
-    read_intake,
-    write_columns,
-)
+from harness.catalogue import build, layout
 from harness.catalogue.layout import ANSERINI
 from harness.catalogue.native import Engine, Hits, IndexedCatalogue, Kernel, open_catalogue
 from harness.catalogue.port import HIT_CAP, count_terms
@@ -58,9 +47,9 @@ class LuceneCatalogue(IndexedCatalogue):
     """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_engine`."""
 
     def __init__(self, folder: Path, manifest: layout.LuceneManifest) -> None:
-        columns = Columns(folder, manifest.content.id_bytes)
+        columns = build.Columns(folder, manifest.content.id_bytes)
         super().__init__(columns, manifest.content_sha256, hit_cap=HIT_CAP, unfiltered_cap=HIT_CAP)
-        self._decode = msgspec.json.Decoder(IndexLine).decode
+        self._decode = msgspec.json.Decoder(build.IndexLine).decode
         self._java = java_thread()
         self._searcher, self._reader = self._java(_open_segments, str(folder / _SEGMENTS))
 
@@ -88,7 +77,7 @@ class LuceneCatalogue(IndexedCatalogue):
         document = self._searcher.doc(product_id)
         if document is None:
             return None
-        line: IndexLine = self._decode(document.get("raw"))
+        line: build.IndexLine = self._decode(document.get("raw"))
         return line.product
 
 
@@ -105,7 +94,7 @@ def build_lucene_index(
     progress: Progress = no_progress,
     *,
     is_strict: bool = False,
-) -> BuildReport:
+) -> build.BuildReport:
     """Build the Lucene index of `documents` (`.jsonl` or `.jsonl.gz`) at `target`, replacing one that is there.
 
     The same documents are left out as by `build_index`, and for the same reasons. Raises ArenaError V2060 when the Java
@@ -115,12 +104,12 @@ def build_lucene_index(
     with whole_folder(target, replaced=layout.LUCENE_MANIFEST) as folder:
         work, collection = folder / "work", folder / "work" / "collection"
         collection.mkdir(parents=True)
-        with open_plain(documents, work) as plain:
-            intake = read_intake(plain, is_strict=is_strict, progress=progress)
+        with build.open_plain(documents, work) as plain:
+            intake = build.read_intake(plain, is_strict=is_strict, progress=progress)
             order = intake.order(documents)
-            lines = lines_in_order(plain, intake, order)
+            lines = build.lines_in_order(plain, intake, order)
             digest = _write_collection(lines, collection / "documents.jsonl", len(order), progress)
-        id_bytes = write_columns(intake, order, folder)
+        id_bytes = build.write_columns(intake, order, folder)
         progress("index", 0, 1)
         _run_indexer(collection, folder / _SEGMENTS, work / "java.log")
         progress("index", 1, 1)
@@ -138,7 +127,7 @@ def build_lucene_index(
             malformed=intake.malformed,
         )
         layout.write_manifest(folder / layout.LUCENE_MANIFEST, manifest)
-    return BuildReport(manifest=manifest, findings=tuple(intake.findings))
+    return build.BuildReport(manifest=manifest, findings=tuple(intake.findings))
 
 
 def require_packages() -> None:
@@ -222,7 +211,7 @@ def _write_collection(lines: Iterator[bytes], path: Path, total: int, progress: 
             clean = orjson.dumps({name: raw[name] for name in ("id", "contents", "product")}) + b"\n"
             stream.write(clean)
             digest.update(clean)
-            if number % STRIDE == 0:
+            if number % build.STRIDE == 0:
                 progress("write", number, total)
     progress("write", total, total)
     return digest.hexdigest()
@@ -281,12 +270,12 @@ def open_engine(name: str, path: Path) -> Engine | LuceneCatalogue:
 
 def build_engine(
     name: str, documents: Path, target: Path, *, is_strict: bool = False, progress: Progress = no_progress
-) -> BuildReport:
+) -> build.BuildReport:
     """Build the index that the engine of that name opens. Raises like `build_index`, and V2030, V2060."""
     _check_name(name)
     if name == "lucene":
         return build_lucene_index(documents, target, progress, is_strict=is_strict)
-    return build_index(documents, target, is_strict=is_strict, progress=progress)
+    return build.build_index(documents, target, is_strict=is_strict, progress=progress)
 
 
 def _check_name(name: str) -> None:

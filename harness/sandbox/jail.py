@@ -37,19 +37,8 @@ import msgspec
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
+from harness.sandbox import port
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
-from harness.sandbox.port import (
-    START_MS,
-    GuestConversation,
-    GuestEnd,
-    GuestExit,
-    GuestJob,
-    Host,
-    Pipes,
-    SandboxLevel,
-    build_bounds,
-    build_init,
-)
 from harness.sandbox.processes import Cgroups, TreeCpu, descendants, held_bytes, lease_uid, open_group, reading_as
 
 Limit = Literal["memory", "cpu", "processes", "disk", "resources"]
@@ -60,7 +49,7 @@ REAP_S = 10.0
 FILES_AT_MOST = 20_000  # names in a guest's own folders, at every level
 _SIGNAL_BASE = 128  # a supervisor exits with this plus the number of the signal that killed the guest
 # Which limit a signal of the kernel stands for; SIGKILL stands for several.
-_ENDS_BY_SIGNAL: Mapping[int, GuestEnd] = {
+_ENDS_BY_SIGNAL: Mapping[int, port.GuestEnd] = {
     signal.SIGKILL: "resources",
     signal.SIGXCPU: "cpu",
     signal.SIGXFSZ: "disk",
@@ -109,7 +98,7 @@ class Jail:
         group: Cgroups | None = None,
     ) -> None:
         """`bounds` is the runner's first message; `held` gives back uids, group and folders when all is gone."""
-        self.process, self.pipes = process, Pipes.of(process)
+        self.process, self.pipes = process, port.Pipes.of(process)
         self.limits, self.group = limits, group
         self.owner: int | None = None  # as whom the host looks at the processes, where only that uid may
         self._bounds, self._held = bounds, held
@@ -175,7 +164,7 @@ class JailSandbox:
     def __init__(
         self,
         open_jail: Callable[[EpisodeLimits], Jail],
-        level: SandboxLevel,
+        level: port.SandboxLevel,
         *,
         slots: int,
         ahead: int = 0,
@@ -191,7 +180,7 @@ class JailSandbox:
         # Jails that wait are closed when nobody holds the sandbox, or when the process ends.
         weakref.finalize(self, _close_all, self._openers, self._waiting)
 
-    def run(self, job: GuestJob, host: Host) -> GuestExit:
+    def run(self, job: port.GuestJob, host: port.Host) -> port.GuestExit:
         """Run one agent. Raises ArenaError V2002 when the jail cannot start or end, V2001 when the level does not
         admit this source, and what the host's call or the watch raised."""
         if self._admitted is not None and (sha256 := text_hash(job.source)) not in self._admitted:
@@ -206,9 +195,9 @@ class JailSandbox:
                 jail.confine()
                 self.prepare(job.limits)
                 watch.start()
-                return build_init(job)
+                return port.build_init(job)
 
-            conversation = GuestConversation(
+            conversation = port.GuestConversation(
                 jail.pipes, job.limits, host, time.monotonic, on_ready=begin, broken_limit=watch.broken
             )
             ended = conversation.run()
@@ -241,7 +230,7 @@ class JailSandbox:
                 self._waiting.append(self._openers.submit(_open_confined, self.open_jail, limits))
 
 
-def explain_death(ended: GuestExit, status: int, *, was_out_of_memory: bool) -> GuestExit:
+def explain_death(ended: port.GuestExit, status: int, *, was_out_of_memory: bool) -> port.GuestExit:
     """`ended`, a guest that died without a last word, with the limit it died of, or with its cause in `error`.
 
     `status` is the supervisor's exit status: 128 and the number of the signal that killed the guest, or the negative
@@ -303,8 +292,8 @@ def _open_confined(open_jail: Callable[[EpisodeLimits], Jail], limits: EpisodeLi
     try:
         poll = select.poll()  # until the runner says that it is ready, which stays unread
         poll.register(jail.pipes.from_guest, select.POLLIN)
-        if not any(event & select.POLLIN for _, event in poll.poll(START_MS)):
-            raise ArenaError("V2002", f"no guest was ready after {START_MS} ms")
+        if not any(event & select.POLLIN for _, event in poll.poll(port.START_MS)):
+            raise ArenaError("V2002", f"no guest was ready after {port.START_MS} ms")
         jail.confine()
     except BaseException:
         jail.close()
@@ -331,7 +320,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
             home = stack.enter_context(folder)
             environment = {**guest_environment(self.root.path), "HOME": home, "TMPDIR": home}
             process = start_process(guest_command(self.root.path), environment, folder=home)
-            bounds = build_bounds(limits, identity=None, is_alone_with_uid=False)
+            bounds = port.build_bounds(limits, identity=None, is_alone_with_uid=False)
             return Jail(process, limits, bounds, stack.pop_all())
 
 
@@ -375,7 +364,7 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
                 os.close(filter_read)
                 os.close(info_write)
             identity = uid if self.entry == "root" else None
-            bounds = build_bounds(limits, identity=identity, is_alone_with_uid=True)
+            bounds = port.build_bounds(limits, identity=identity, is_alone_with_uid=True)
             return _Jail(info_read, process, limits, bounds, stack.pop_all(), group)
 
     def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:

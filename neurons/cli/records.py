@@ -29,46 +29,11 @@ from arena.chain.port import Subtensor
 from arena.export.assembly import check_request, kind_of
 from arena.export.files import MANIFEST, SOURCES, bring_export, is_location, read_manifest
 from arena.export.model import Filters, LogRange, Manifest, Request
+from arena.records import model
 from arena.records.log import Checkpoint, read_checkpoint, require_anchor
-from arena.records.model import (
-    AttemptRecord,
-    EvaluationRecord,
-    GateRecord,
-    Payload,
-    RecordContent,
-    ReleaseRecord,
-    SettlementRecord,
-    SignedRecord,
-    StoredCheckpoint,
-    VerdictRecord,
-    envelope_of,
-)
 from foundation.errors import ArenaError, printable
 from judge.verdict import Verdict
-from neurons.cli.options import (
-    MESSAGE_NOT_FOUND,
-    CatalogueOption,
-    ClusterOption,
-    StoreFlags,
-    ValidatorOption,
-    WalletFlags,
-    command,
-    find_record,
-    logs_of,
-    read_or_none,
-)
-from neurons.cli.presenter import (
-    EXIT_INTEGRITY,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    agent_name,
-    is_json,
-    refuse,
-    share_text,
-    show,
-    show_progress,
-    table_text,
-)
+from neurons.cli import options, presenter
 from neurons.cluster.ray_executor import open_executor
 from neurons.race.sentences import names_of
 from problems.model import OutcomeScore
@@ -101,16 +66,16 @@ app = typer.Typer(
 _Texts = list[str] | None
 
 
-@command(app)
+@options.command(app)
 def verify(
-    store: StoreFlags,
+    store: options.StoreFlags,
     export: Annotated[str | None, typer.Option(help="Check an export: a folder, or s3://bucket/prefix.")] = None,
     checkpoint: Annotated[list[Path] | None, typer.Option(help="Signed checkpoint that the log must contain.")] = None,
     signer: Annotated[str, typer.Option(help="Hotkey that has to have signed the --export.")] = "",
     chain: Annotated[str, typer.Option(help="Compare anchors with this network: local, finney, test, a URL.")] = "",
     netuid: Annotated[int, typer.Option(min=0, help="The subnet on --chain.")] = 15,
     processes: Annotated[int | None, typer.Option(min=0, help="Processes; 0: only this one. Default: cores.")] = None,
-    cluster: ClusterOption = "",
+    cluster: options.ClusterOption = "",
 ) -> None:
     """Check every signature, hash, link, body and reference of every log this login may read.
 
@@ -139,7 +104,7 @@ def verify(
         subtensor = open_subtensor(chain, netuid=netuid, state_dir=store.folder, now_ms=unix_ms)
     if export is not None:
         if is_location(export):
-            with show_progress() as progress:
+            with presenter.show_progress() as progress:
                 below = store.folder / "exports"
                 folder = bring_export(export, below, functools.partial(progress, "fetch"))
         elif not (folder := Path(export)).is_dir():
@@ -157,7 +122,7 @@ def verify(
 
     async def verified(logs: PostgresStore) -> VerifyReport:
         total = sum([(await logs.head(name)).seq for name in await logs.validators()])
-        with show_progress() as progress, open_executor("", processes, total, state_dir=None) as executor:
+        with presenter.show_progress() as progress, open_executor("", processes, total, state_dir=None) as executor:
             return await verify_store(
                 logs,
                 verify_signature,
@@ -170,17 +135,17 @@ def verify(
 
     report = store.run(verified, is_owner=True)  # every log that a state folder holds, also one of another hotkey
     shown = {"ok": report.is_ok, **msgspec.to_builtins(report)}
-    show(shown, report_lines(report), 0 if report.is_ok else EXIT_INTEGRITY)
+    presenter.show(shown, report_lines(report), 0 if report.is_ok else presenter.EXIT_INTEGRITY)
 
 
-@command(app, has_json=False)
+@options.command(app, has_json=False)
 async def prove(
     which: Annotated[str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of an id.")],
-    store: StoreFlags,
+    store: options.StoreFlags,
     out: Annotated[Path, typer.Option(help="File to write the proof to.")],
     older: Annotated[Path | None, typer.Option("--from", help="Older checkpoint: prove that it still holds.")] = None,
     content: Annotated[Path | None, typer.Option(help="Also write the record's content here, byte for byte.")] = None,
-    validator: ValidatorOption = "",
+    validator: options.ValidatorOption = "",
 ) -> None:
     """Write a proof that a record stands in the log whose state its validator signed.
 
@@ -193,9 +158,9 @@ async def prove(
 
     older_note = older.read_bytes().decode(errors="replace") if older else ""
     async with store.open() as log:
-        found = await find_record(log, which, validator)
+        found = await options.find_record(log, which, validator)
         if found is None:
-            raise refuse(MESSAGE_NOT_FOUND.format(which=which), EXIT_USAGE)
+            raise presenter.refuse(options.MESSAGE_NOT_FOUND.format(which=which), presenter.EXIT_USAGE)
         record, _ = found
         covering = await log.checkpoints(record.validator, after_size=record.seq - 1)
         if not covering:
@@ -211,11 +176,11 @@ async def prove(
     typer.echo(f"check: python -m arena.records.verify_proof {out}")
 
 
-@command(app)
+@options.command(app)
 async def export(
     out: Annotated[Path, typer.Option(help="Folder to write; it must hold nothing.")],
-    store: StoreFlags,
-    wallet: WalletFlags,
+    store: options.StoreFlags,
+    wallet: options.WalletFlags,
     formats: Annotated[
         _Texts, typer.Option("--format", help="jsonl, parquet (both: default), messages, datasets, inspect, verifiers.")
     ] = None,
@@ -232,7 +197,7 @@ async def export(
         str,
         typer.Option(metavar="text|object", help="How `messages` show calls' arguments (FORMATS.md says which model)."),
     ] = "text",
-    validator: ValidatorOption = "",
+    validator: options.ValidatorOption = "",
 ) -> None:
     """Export released trajectories with the signed log they come from.
 
@@ -267,12 +232,12 @@ async def export(
 
     previous = read_manifest(since_cursor) if since_cursor else None
     async with store.open() as log:
-        names = await logs_of(log, validator or (previous.request.validator if previous else ""))
+        names = await options.logs_of(log, validator or (previous.request.validator if previous else ""))
         if len(names) != 1:
             logs = ", ".join(names) or "none"
             raise typer.BadParameter(f"name one log with --validator; this store has: {logs}")
         request = msgspec.structs.replace(request, validator=names[0])
-        with show_progress() as progress:
+        with presenter.show_progress() as progress:
             manifest = await export_records(
                 log,
                 request,
@@ -284,7 +249,7 @@ async def export(
                 signer=signer,
                 progress=functools.partial(progress, "export"),
             )
-    show(manifest, summary_lines(manifest, out))
+    presenter.show(manifest, summary_lines(manifest, out))
 
 
 def summary_lines(manifest: Manifest, out: Path) -> list[str]:
@@ -310,14 +275,14 @@ def summary_lines(manifest: Manifest, out: Path) -> list[str]:
     return lines
 
 
-@command(app)
+@options.command(app)
 def tail(
-    store: StoreFlags,
+    store: options.StoreFlags,
     count: Annotated[int, typer.Option("-n", min=1, help="Records of each log, unless --after is given.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay, and show what is appended.")] = False,
     url: Annotated[str, typer.Option(help="Read a live tail over HTTP, as JSON lines.")] = "",
     after: Annotated[int | None, typer.Option(min=0, help="Begin behind this record.")] = None,
-    validator: ValidatorOption = "",
+    validator: options.ValidatorOption = "",
 ) -> None:
     """List the last records, one line each: number, time, kind, problem, agent and result. JSON lines with --json.
 
@@ -330,14 +295,14 @@ def tail(
         """The last records of each log, or those behind `after`; then, when following, what is appended to any."""
         names, shown = names_of(await log.submissions()), dict[str, int]()
         while True:
-            for name in await logs_of(log, validator):
+            for name in await options.logs_of(log, validator):
                 if name not in shown:
                     shown[name] = max(0, (await log.head(name)).seq - count) if after is None else after
                 async for record in log.records(name, after_seq=shown[name]):
-                    content, line = read_or_none(record), f"{record.seq:>7}  not decoded"
-                    if isinstance(content, RecordContent):
+                    content, line = options.read_or_none(record), f"{record.seq:>7}  not decoded"
+                    if isinstance(content, model.RecordContent):
                         line = record_line(record, content, names)
-                    show(record_row(record, content), [line])
+                    presenter.show(record_row(record, content), [line])
                     shown[name] = record.seq
             if not follow:
                 return
@@ -359,16 +324,16 @@ def tail(
         else:
             store.run(show_records)
     except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        raise typer.Exit(presenter.EXIT_INTERRUPTED) from None
 
 
-@command(app, has_json=False)
+@options.command(app, has_json=False)
 async def serve(
-    store: StoreFlags,
+    store: options.StoreFlags,
     host: Annotated[str, typer.Option(help="Address to serve on; all who reach it may read.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = PORT,
     sn15: Annotated[bool, typer.Option("--sn15", help="Also serve the reads of the published SN15 API.")] = False,
-    catalogue: CatalogueOption = None,
+    catalogue: options.CatalogueOption = None,
 ) -> None:
     """Serve the logs of a store over HTTP, as a validator does with `serve_port`, until Ctrl-C or SIGTERM.
 
@@ -392,9 +357,9 @@ async def serve(
             await server.run(stop)
 
 
-@command(app)
+@options.command(app)
 def costs(
-    store: StoreFlags,
+    store: options.StoreFlags,
     by: Annotated[
         Literal["race", "agent", "day", "model", "endpoint"], typer.Option(help="What a row is of.")
     ] = "race",
@@ -422,40 +387,44 @@ def costs(
         counts = (f"{row[name]:,}" for name in _COUNTS)
         name = "  judges" if row["asked_by"] == "judges" else row["group"][:_GROUP_CHARS]
         cells.append((name, *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}"))
-    table = table_text((by, *headings), cells, right=headings)
-    show(list(rows.values()), [table if rows else "no model was asked for anything yet"])
+    table = presenter.table_text((by, *headings), cells, right=headings)
+    presenter.show(list(rows.values()), [table if rows else "no model was asked for anything yet"])
 
 
-def record_line(record: SignedRecord, content: RecordContent, names: Mapping[str, str]) -> str:
+def record_line(record: model.SignedRecord, content: model.RecordContent, names: Mapping[str, str]) -> str:
     """One record in one line of 80 columns. `names`: of agent versions, where they are known."""
     payload = content.payload
-    if isinstance(payload, SettlementRecord | ReleaseRecord):
+    if isinstance(payload, model.SettlementRecord | model.ReleaseRecord):
         about = f"race {payload.race_id}"
-    elif isinstance(payload, GateRecord):
-        about = f"{payload.decided_by:<8} {agent_name(payload.subject.agent_version_id, names):<22}"
+    elif isinstance(payload, model.GateRecord):
+        about = f"{payload.decided_by:<8} {presenter.agent_name(payload.subject.agent_version_id, names):<22}"
     else:
-        about = f"{payload.context.problem_id[:8]} {agent_name(payload.subject.agent_version_id, names):<22}"
+        about = f"{payload.context.problem_id[:8]} {presenter.agent_name(payload.subject.agent_version_id, names):<22}"
     when = f"{record.seq:>6} {utc_time(content.recorded_ms)[5:]} {kind_of(content):<10}"
     return printable(f"{when} {about} {result_of(payload, names)}")
 
 
-def result_of(payload: Payload, names: Mapping[str, str]) -> str:
+def result_of(payload: model.Payload, names: Mapping[str, str]) -> str:
     """One payload's result in a few words."""
-    if isinstance(payload, EvaluationRecord):
+    if isinstance(payload, model.EvaluationRecord):
         if not isinstance(payload.outcome, OutcomeScore):
             return f"unscored {payload.outcome.failure.code}"
         ended = f" ({payload.failure.code})" if payload.failure else ""
         return ("success" if payload.outcome.is_success else "failure") + ended
-    if isinstance(payload, VerdictRecord):
+    if isinstance(payload, model.VerdictRecord):
         verdict = payload.verdict
-        return f"quality {share_text(verdict.quality_e4)}" if isinstance(verdict, Verdict) else verdict.failure.code
-    if isinstance(payload, AttemptRecord):
+        return (
+            f"quality {presenter.share_text(verdict.quality_e4)}"
+            if isinstance(verdict, Verdict)
+            else verdict.failure.code
+        )
+    if isinstance(payload, model.AttemptRecord):
         return payload.ended + (f" {payload.failure.code}" if payload.failure else "")
-    if isinstance(payload, ReleaseRecord):
+    if isinstance(payload, model.ReleaseRecord):
         return f"{len(payload.problems)} problems released"
-    if isinstance(payload, GateRecord):
+    if isinstance(payload, model.GateRecord):
         return " ".join(part for part in (payload.outcome, payload.severity or payload.hold) if part)
-    return f"{payload.state}, top {agent_name(payload.top_agent_version_id, names)}".strip()
+    return f"{payload.state}, top {presenter.agent_name(payload.top_agent_version_id, names)}".strip()
 
 
 def utc_time(unix_ms: int) -> str:
@@ -466,11 +435,11 @@ def utc_time(unix_ms: int) -> str:
         return f"{unix_ms} ms"
 
 
-def record_row(record: SignedRecord, content: RecordContent | None) -> dict[str, Any]:
+def record_row(record: model.SignedRecord, content: model.RecordContent | None) -> dict[str, Any]:
     """A record as JSON shows it: its envelope, and its content's builtins, or the text of one that was not decoded."""
-    is_read = isinstance(content, RecordContent)
+    is_read = isinstance(content, model.RecordContent)
     plain = msgspec.to_builtins(content) if is_read else record.content.decode(errors="replace")
-    return {**envelope_of(record), "content": plain}
+    return {**model.envelope_of(record), "content": plain}
 
 
 def verify_folder(
@@ -504,7 +473,10 @@ def verify_folder(
         if subtensor is not None and not log.anchor_block:
             raise typer.BadParameter("--chain: the export's last checkpoint was not on chain when it was exported")
     records = log.last_seq - log.first_seq + 1 if log else 0
-    with open_executor(cluster, processes, records, state_dir=state_dir) as executor, show_progress() as progress:
+    with (
+        open_executor(cluster, processes, records, state_dir=state_dir) as executor,
+        presenter.show_progress() as progress,
+    ):
         tell = functools.partial(progress, "verify")
         report = verify_export(folder, verify_signature, executor=executor, progress=tell, checkpoints=points)
     fault = ""
@@ -512,7 +484,9 @@ def verify_folder(
         fault = f"signed by {report.signer or 'nobody'}, not by {signer}"
     elif report.is_ok and log is not None and subtensor is not None:
         at, note = log.anchor_block, log.end_note
-        last = StoredCheckpoint(validator=log.validator, size=log.last_seq, note=note, signed_ms=0, anchor_block=at)
+        last = model.StoredCheckpoint(
+            validator=log.validator, size=log.last_seq, note=note, signed_ms=0, anchor_block=at
+        )
         try:
             require_anchor(last, asyncio.run(subtensor.commitment(log.validator, at)), verify_signature)
         except ArenaError as error:
@@ -525,10 +499,10 @@ def verify_folder(
     unsigned = "not signed: the records are the validator's, the manifest is anybody's (--signer HOTKEY demands one)"
     lines.append(f"manifest signed by {report.signer}" if report.signer else unsigned)
     lines.append(f"ok: {report.trajectories:,} trajectories")
-    for wrong in () if is_json() else report.wrong:
+    for wrong in () if presenter.is_json() else report.wrong:
         typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)
     shown = {"ok": report.is_ok, **msgspec.to_builtins(report)}
-    show(shown, lines if report.is_ok else (), 0 if report.is_ok else EXIT_INTEGRITY)
+    presenter.show(shown, lines if report.is_ok else (), 0 if report.is_ok else presenter.EXIT_INTEGRITY)
 
 
 def report_lines(report: VerifyReport) -> Iterator[str]:

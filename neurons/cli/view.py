@@ -25,16 +25,7 @@ from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, V
 from foundation.errors import printable
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
-from neurons.cli.options import (
-    MESSAGE_NOT_FOUND,
-    CatalogueOption,
-    StoreFlags,
-    ValidatorOption,
-    command,
-    find_record,
-    logs_of,
-    read_or_none,
-)
+from neurons.cli import options
 from neurons.cli.presenter import EXIT_FAILED, refuse, show
 from neurons.cli.records import record_row
 
@@ -89,14 +80,14 @@ async def traces_of_store(
     from arena.view.reading import TraceView, chain_fact
     from neurons.race.sentences import names_of
 
-    stated, found = await logs_of(store, validator), list[tuple[SignedRecord, EvaluationRecord]]()
+    stated, found = await options.logs_of(store, validator), list[tuple[SignedRecord, EvaluationRecord]]()
     for log in stated:
         async for record in store.records(log, kinds=("evaluation",), race_id=which or None):
-            content = read_or_none(record)
+            content = options.read_or_none(record)
             if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
                 found.append((record, content.payload))
     if not found:
-        one = await find_record(store, which, validator)
+        one = await options.find_record(store, which, validator)
         if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
             return None
         found = [(one[0], one[1].payload)]
@@ -188,9 +179,9 @@ def _view_record(
 app = typer.Typer()
 
 
-@command(app)
+@options.command(app)
 def view(
-    store: StoreFlags,
+    store: options.StoreFlags,
     target: Annotated[
         str,
         typer.Argument(
@@ -202,8 +193,8 @@ def view(
     trace: Annotated[str, typer.Option(help="Of several, the one with this problem id or number.")] = "",
     is_whole: Annotated[bool, typer.Option("--whole", help="Fold no result and cut no text.")] = False,
     is_as_judged: Annotated[bool, typer.Option("--as-judged", help="Print only what a judge is shown.")] = False,
-    validator: ValidatorOption = "",
-    catalogue: CatalogueOption = None,
+    validator: options.ValidatorOption = "",
+    catalogue: options.CatalogueOption = None,
 ) -> None:
     """Look at traces: what happened, what was asked, what failed.
 
@@ -228,9 +219,9 @@ def view(
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
     if found is None:
-        known = store.run(lambda logs: find_record(logs, target, validator))
+        known = store.run(lambda logs: options.find_record(logs, target, validator))
         if known is None:
-            raise refuse(MESSAGE_NOT_FOUND.format(which=target), EXIT_FAILED)
+            raise refuse(options.MESSAGE_NOT_FOUND.format(which=target), EXIT_FAILED)
         row = record_row(*known)
         show(row, [printable(msgspec.json.format(msgspec.json.encode(row), indent=2).decode())])
         return
@@ -247,7 +238,7 @@ def view(
     show([view for view, _ in found.traces], lines)
 
 
-def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlags) -> FoundTraces | None:
+def _found(target: str, validator: str, catalogue: Path | None, store: options.StoreFlags) -> FoundTraces | None:
     """The traces that a target names: a file or export here, else a record or race of a store; None for a record
     without one."""
     from neurons.practice.run import default_cache_dir

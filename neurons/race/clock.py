@@ -22,18 +22,8 @@ from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
 from arena.exchange.port import Progress
-from arena.race import machine
+from arena.race import agreement, machine
 from arena.race.admission import field_standings, seat, select_candidates
-from arena.race.agreement import (
-    Pair,
-    RevealGate,
-    compare_words,
-    explain_end,
-    is_anchoring,
-    is_sole,
-    reveal_gate,
-    validators_of,
-)
 from arena.race.decider import decide, race_items
 from arena.race.machine import Event, RaceObservation, RaceOpened, RaceSettled, RaceState, apply, force_of, succession
 from arena.race.schedule import ROLLS, Timeline, opening_ms, timeline, timeline_refusal
@@ -162,9 +152,9 @@ class RaceClock:
             done=self._log_of(race_id).done(self._node.store.validator),
         )
 
-    def reveal_gate(self) -> RevealGate:
+    def reveal_gate(self) -> agreement.RevealGate:
         """What others may be shown now, as of the last turn."""
-        return reveal_gate(self._latest, self._node.signer.hotkey)
+        return agreement.reveal_gate(self._latest, self._node.signer.hotkey)
 
     def settlement(self, race_id: str) -> SettlementRecord | None:
         """The settlement in force here for a race, as of the last turn; None while there is none."""
@@ -222,7 +212,7 @@ class RaceClock:
 
     def _explain(self, state: RaceState, end: RaceSettled) -> None:
         """Keep why a race ended with another settlement than this node's."""
-        failure = explain_end(state, end, {roll: self.peers.held(state, roll) for roll in ROLLS})
+        failure = agreement.explain_end(state, end, {roll: self.peers.held(state, roll) for roll in ROLLS})
         before, is_first, own = self.missed, self.not_ours is None and self.missed is None, state.proposed
         self.not_ours = self.missed = None
         if failure is not None:
@@ -375,7 +365,7 @@ class RaceClock:
         assert closing is not None and state.closed is not None, "logs are counted after the closing block was read"
         closing_block = state.closed.closing_block
         _, records = await self.peers.counted(effect.logs, "field", state)
-        validators, slots = validators_of(state), closing.commitments
+        validators, slots = agreement.validators_of(state), closing.commitments
         if policy.admission.rule == "own":
             validators = (self._node.signer.hotkey,)
         rows = field_standings(records, validators, slots, closing_block, self._suite, policy)
@@ -406,7 +396,7 @@ class RaceClock:
             assert metagraph is not None, "the settling block is read with its metagraph"
             logs, records = await self.peers.counted(effect.logs, "results", state)
             inputs = machine.settlement_inputs(state, metagraph, records, succession(earlier), logs)
-            record, words = settle(inputs), compare_words(self.peers.said_of(state.race_id), inputs)
+            record, words = settle(inputs), agreement.compare_words(self.peers.said_of(state.race_id), inputs)
             if words.broken:
                 self._node.log.warning("said it was done and did not show it", race=state.race_id, peers=words.broken)
             await self._node.sequencer.append([record])
@@ -473,18 +463,20 @@ class RaceClock:
         )
 
     def _plan_of(self, state: RaceState) -> Timeline | None:
-        if state.opened is None or self._node.sharing is None or is_sole(state, self._node.signer.hotkey):
+        if state.opened is None or self._node.sharing is None or agreement.is_sole(state, self._node.signer.hotkey):
             return None
         return timeline(state.opened.closes_ms, state.opened.policy.race)
 
-    def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
+    def _done(
+        self, state: RaceState, earlier: list[RaceState], now_ms: int
+    ) -> dict[str, frozenset[agreement.Pair]] | None:
         """What the others say they did, once it is heard, asked for now and then, from when stand-ins may be due until
         logs are anchored: what is done later need not stand in them."""
         draw, opened = state.draw, state.opened
         if self._plan is None or state.stage != "running" or draw is None or opened is None:
             return None
         is_early = now_ms < draw.drawn_ms + opened.policy.race.stand_in_ms
-        if is_early or is_anchoring(self._plan, now_ms) or now_ms < self._heard_ms + ASK_MS:
+        if is_early or agreement.is_anchoring(self._plan, now_ms) or now_ms < self._heard_ms + ASK_MS:
             return None
         said = self.peers.hear("progress", state.race_id, lambda: self.peers.done(state, earlier))
         self._heard_ms = self._heard_ms if said is None else now_ms

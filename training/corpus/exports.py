@@ -39,21 +39,10 @@ from foundation.long_work import PhaseProgress
 from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
 from harness.emission.call_reader import CallReader
 from harness.emission.wording import words_of
+from training.corpus import model
 from training.corpus.formats import Said, lift, name_calls, read_turn, split_thinking
-from training.corpus.model import (
-    EXPORTED_FACTS,
-    ExecutedTrace,
-    How,
-    Lack,
-    Quarantined,
-    Rebuilt,
-    Trace,
-    TraceFacts,
-    TraceSource,
-    assemble_trace,
-)
 
-_FACTS = (*EXPORTED_FACTS, "recommended", "validator", "seq", "content_sha256", "query")  # read of a row
+_FACTS = (*model.EXPORTED_FACTS, "recommended", "validator", "seq", "content_sha256", "query")  # read of a row
 _ENDING = frozenset({"recommend_product", "terminate"})  # their results tell a model nothing it did not write
 _VALUES_MAX = 2_000  # of one result that are looked for one by one
 _LETTERS_MAX = 2_000_000_000  # of one episode; a second or so
@@ -62,7 +51,7 @@ _LETTERS_MAX = 2_000_000_000  # of one episode; a second or so
 class _OwedItem(msgspec.Struct, frozen=True):
     """Something the conversation shows, which later completions ought to have been shown too."""
 
-    lack: Lack
+    lack: model.Lack
     text: str
     is_json: bool = False
 
@@ -83,8 +72,8 @@ class _Rebuilding:
         for call in talk.calls:
             before = bisect.bisect_right(steps, call.step)
             self._calls_of.setdefault(steps[before - 1] if before else 0, []).append(call)
-        self._how: set[How] = set()
-        self._lacks: set[Lack] = set()
+        self._how: set[model.How] = set()
+        self._lacks: set[model.Lack] = set()
         self._taken: set[str] = set()
         self._shown = [_ShownText(message) for message in self._all]
         self._where: dict[int, int] = {}  # an item that has to be shown -> the message where it was found last
@@ -95,7 +84,7 @@ class _Rebuilding:
         self._letters -= letters
         return self._letters >= 0
 
-    def conversation(self) -> tuple[tuple[Message, ...], Rebuilt] | None:
+    def conversation(self) -> tuple[tuple[Message, ...], model.Rebuilt] | None:
         """The messages of the episode's dialogue, with every call and result of the episode, and how they came about;
         None where no single conversation holds its calls."""
         turns = self._dialogue()
@@ -110,7 +99,9 @@ class _Rebuilding:
                 messages += self._turn(turn, items, following[turn.step])
             else:
                 messages += self._by_agent(self._calls_of.get(turn.step, ()))
-        return tuple(messages), Rebuilt(how=tuple(sorted({*self._how, "events"})), lacks=tuple(sorted(self._lacks)))
+        return tuple(messages), model.Rebuilt(
+            how=tuple(sorted({*self._how, "events"})), lacks=tuple(sorted(self._lacks))
+        )
 
     def _dialogue(self) -> list[Turn] | None:
         """The turns of the one dialogue that made the episode's calls. Dialogues are distinguished by how they open: a
@@ -458,21 +449,21 @@ def open_export(
     )
 
 
-def trace_of_row(told: Mapping[str, Any], talk: Conversation, tools: str, *, is_verified: bool) -> Trace:
+def trace_of_row(told: Mapping[str, Any], talk: Conversation, tools: str, *, is_verified: bool) -> model.Trace:
     """The trace of an export's row, with its `_FACTS` by column (FORMATS.md says what they mean). Raises ArenaError
     V2097 when its conversation holds what is no message."""
     messages, made = _conversation(talk, told["query"], tools)
-    facts = {fact: told[name] for name, fact in EXPORTED_FACTS.items()}
+    facts = {fact: told[name] for name, fact in model.EXPORTED_FACTS.items()}
     for name in ("cluster_id", "suite"):
         facts[name] = facts[name] or None
     facts["recommended"] = told["recommended"].split(",") if told["recommended"] else ()
     facts["surfaced"] = tuple(dict.fromkeys(found.product_id for call in talk.calls for found in call.surfaced))
-    return assemble_trace(
-        TraceSource(kind="arena", place=_place(told), sha256=told["content_sha256"], is_verified=is_verified),
+    return model.assemble_trace(
+        model.TraceSource(kind="arena", place=_place(told), sha256=told["content_sha256"], is_verified=is_verified),
         messages,
         tools=tools,
         query=told["query"],
-        facts=msgspec.convert(facts, TraceFacts),
+        facts=msgspec.convert(facts, model.TraceFacts),
         rebuilt=made,
     )
 
@@ -481,7 +472,7 @@ def _place(told: Mapping[str, Any]) -> str:
     return f"{told['validator']}:{told['seq']}"
 
 
-def _conversation(talk: Conversation, query: str, tools: str) -> tuple[Sequence[Message], Rebuilt | None]:
+def _conversation(talk: Conversation, query: str, tools: str) -> tuple[Sequence[Message], model.Rebuilt | None]:
     """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and no call
     stands in its text; else the episode rebuilt from its events, where that is one conversation."""
     sent = [message_of(chat, "llm") for chat in talk.messages]
@@ -499,7 +490,7 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
     is_verified: bool
     keeps_calls: bool = False  # its traces are `ExecutedTrace`
 
-    def __call__(self) -> Iterator[Trace | Quarantined]:
+    def __call__(self) -> Iterator[model.Trace | model.Quarantined]:
         """Its rows, in order. Raises ArenaError V2050 for a file that changed since it was verified."""
         with self.files.here() as folder:
             for row in read_values(folder / self.name, [*_FACTS, "tools_sha256", *CONVERSATION], self.group):
@@ -507,7 +498,7 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
                 try:
                     trace = trace_of_row(row, talk, tools, is_verified=self.is_verified)
                 except ArenaError as error:
-                    yield Quarantined(place=_place(row), code=error.failure.code, detail=error.failure.detail)
+                    yield model.Quarantined(place=_place(row), code=error.failure.code, detail=error.failure.detail)
                 else:
                     yield _with_calls(trace, talk) if self.keeps_calls else trace
 
@@ -524,7 +515,9 @@ def export_shards(export: Export) -> tuple[ViewShard, ...]:
     )
 
 
-def _with_calls(trace: Trace, talk: Conversation) -> ExecutedTrace:
+def _with_calls(trace: model.Trace, talk: Conversation) -> model.ExecutedTrace:
     results = (call.result if call.message is None else talk.messages[call.message].content for call in talk.calls)
     executed = tuple((call.name, call.arguments, result) for call, result in zip(talk.calls, results, strict=True))
-    return ExecutedTrace(executed=executed, **{name: getattr(trace, name) for name in Trace.__struct_fields__})
+    return model.ExecutedTrace(
+        executed=executed, **{name: getattr(trace, name) for name in model.Trace.__struct_fields__}
+    )

@@ -24,29 +24,8 @@ import msgspec
 from arena.export.files import read_lines
 from foundation.errors import ArenaError
 from harness.chat import Message
-from training.corpus.formats import (
-    as_calls,
-    as_kind,
-    call_of,
-    first_of,
-    id_of,
-    is_message,
-    is_spoken,
-    read_messages,
-    read_tools,
-)
+from training.corpus import formats, model
 from training.corpus.gates import RECOMMEND, TERMINATE
-from training.corpus.model import (
-    EXPORTED_FACTS,
-    JUDGE,
-    RESULTS,
-    Quarantined,
-    SourceKind,
-    Trace,
-    TraceFacts,
-    TraceSource,
-    assemble_trace,
-)
 
 CONVERSATION_KEYS = ("messages", "traj", "history", "conversations", "conversation")
 OUTPUT_KEY = "raw_text"  # what a model answered; `messages` beside it are what it was asked
@@ -159,7 +138,7 @@ def _decoded(value: object) -> object:
     return decoded if isinstance(decoded, dict | list) else value
 
 
-def conversation_of(row: object, query: str = "") -> tuple[SourceKind, Chat, object]:
+def conversation_of(row: object, query: str = "") -> tuple[model.SourceKind, Chat, object]:
     """Format, messages and tools of a decoded JSON row, as `opened` gives it; the query stands in front where the
     format has none. Raises ArenaError V2097."""
     fields = row if isinstance(row, dict) else {}
@@ -169,18 +148,18 @@ def conversation_of(row: object, query: str = "") -> tuple[SourceKind, Chat, obj
     if isinstance(steps, list):
         return "sn15", _of_steps(steps, query), tools
     if isinstance(calls := fields.get("output_tools"), list):
-        prompt = as_kind(fields.get("messages"), list, "messages") or asked
-        called = [as_kind(call, dict, "a call") for call in calls]
+        prompt = formats.as_kind(fields.get("messages"), list, "messages") or asked
+        called = [formats.as_kind(call, dict, "a call") for call in calls]
         return "output_tools", [*prompt, *({"role": "assistant", "tool_calls": [call]} for call in called)], tools
     if text is not None and "<|im_start|>" in text:
         messages, told = _of_chatml(text)
         return "hermes", messages, tools if told is None else told
-    if text is not None and (_is_react(text) or is_spoken(text)):
-        prompt = as_kind(fields.get("messages"), list, "messages") or asked
+    if text is not None and (_is_react(text) or formats.is_spoken(text)):
+        prompt = formats.as_kind(fields.get("messages"), list, "messages") or asked
         parts = [part for part in _OBSERVED.split(text) if part.strip()]
         said = [{"role": "user" if one.startswith("<obs>") else "assistant", "content": one} for one in parts]
         return "react" if _is_react(text) else "hermes", [*prompt, *said], tools
-    talk = row if isinstance(row, list) and row and is_message(row[0]) else _talk_of(fields)
+    talk = row if isinstance(row, list) and row and formats.is_message(row[0]) else _talk_of(fields)
     if text is None and talk is not None:
         return _kind_of(talk), talk, tools
     what = f"an object of {', '.join(sorted(map(str, fields))[:12])}" if fields else f"a {type(row).__name__}"
@@ -196,10 +175,12 @@ def _text_of(row: dict[str, Any]) -> str | None:
 def _talk_of(row: dict[str, Any]) -> list[Any] | None:
     """The chat of a row: the list under the first of `CONVERSATION_KEYS` that has one with something in it."""
     found = (row[key] for key in CONVERSATION_KEYS if isinstance(row.get(key), list) and row[key])
-    return next((talk for talk in found if is_message(next((one for one in talk if one is not None), None))), None)
+    return next(
+        (talk for talk in found if formats.is_message(next((one for one in talk if one is not None), None))), None
+    )
 
 
-def _kind_of(messages: Chat) -> SourceKind:
+def _kind_of(messages: Chat) -> model.SourceKind:
     """Chat whose assistant writes calls as text is of that text's format."""
     texts = [
         message["content"]
@@ -247,9 +228,9 @@ def _of_chatml(text: str) -> tuple[Chat, object]:
 def _of_steps(steps: list[Any], query: str) -> Chat:
     """SN15 steps, or those of ShoppingBench's own runner, as chat."""
     messages = Chat()
-    for number, step in enumerate((as_kind(one, dict, "a step") for one in steps), 1):
-        told = as_kind(step.get("extra_info"), dict, f"step {number}").get("query")
-        query = query or as_kind(told, str, "query")
+    for number, step in enumerate((formats.as_kind(one, dict, "a step") for one in steps), 1):
+        told = formats.as_kind(step.get("extra_info"), dict, f"step {number}").get("query")
+        query = query or formats.as_kind(told, str, "query")
         if not isinstance(step.get("completion"), dict):
             raise ArenaError("V2097", f"step {number} has no completion")
         messages += _of_completion(step["completion"], f"step {number}")
@@ -260,32 +241,38 @@ def _of_steps(steps: list[Any], query: str) -> Chat:
 
 def _of_completion(completion: dict[str, Any], place: str) -> Chat:
     """The assistant's turn of a step, then the results of its calls: beside each (`result`), or in `obs` by its id."""
-    message = as_kind(completion.get("message"), dict, f"{place}, message")
+    message = formats.as_kind(completion.get("message"), dict, f"{place}, message")
     thoughts = [completion.get("reasoning_content")]
     rows: list[dict[str, Any]] = []
     content = completion.get("content")
     if any(message.get(key) for key in ("think", "tool_call", "response")):
         thoughts, content = [*thoughts, message.get("think")], message.get("response")
-        rows = [as_kind(row, dict, f"{place}, tool call") for row in as_calls(message.get("tool_call"), place)]
-    reasoning = "\n\n".join(dict.fromkeys(one for one in (as_kind(one, str, place) for one in thoughts) if one))
-    seen = [as_kind(item, dict, f"{place}, obs") for item in as_kind(message.get("obs"), list, f"{place}, obs")]
+        rows = [
+            formats.as_kind(row, dict, f"{place}, tool call")
+            for row in formats.as_calls(message.get("tool_call"), place)
+        ]
+    reasoning = "\n\n".join(dict.fromkeys(one for one in (formats.as_kind(one, str, place) for one in thoughts) if one))
+    seen = [
+        formats.as_kind(item, dict, f"{place}, obs")
+        for item in formats.as_kind(message.get("obs"), list, f"{place}, obs")
+    ]
     counts, calls, results = Counter[str](), Chat(), Chat()
-    for call, row in ((call_of(row, place), row) for row in rows):
+    for call, row in ((formats.call_of(row, place), row) for row in rows):
         counts[call.id] += 1  # an id is a hash of name and parameters: equal calls are numbered
         call_id = f"{call.id}#{counts[call.id]}" if call.id and counts[call.id] > 1 else call.id
         calls.append({"id": call_id, "name": call.name, "arguments": call.arguments})
-        own = next((item for item in seen if id_of(item) == call.id), None)
+        own = next((item for item in seen if formats.id_of(item) == call.id), None)
         if own is not None:
             seen.remove(own)
-        result = first_of(row if own is None else own, ("result", "results"))
+        result = formats.first_of(row if own is None else own, ("result", "results"))
         if result is not None or own is not None:
             results.append({"role": "tool", "tool_call_id": call_id, "content": result})
     if seen:
-        raise ArenaError("V2097", f"{place}: a result of {id_of(seen[0])!r}, which is no call of the step")
+        raise ArenaError("V2097", f"{place}: a result of {formats.id_of(seen[0])!r}, which is no call of the step")
     return [{"role": "assistant", "content": content, "reasoning": reasoning, "tool_calls": calls}, *results]
 
 
-def read_facts(fields: dict[str, Any], metadata: dict[str, Any]) -> TraceFacts:
+def read_facts(fields: dict[str, Any], metadata: dict[str, Any]) -> model.TraceFacts:
     """The facts that `metadata`, the object that an export keeps them in, states by their names: each has to be one.
 
     Of the row's own fields (`stop`, `team` and such are common words) the problem is taken, what was recommended, and a
@@ -293,7 +280,7 @@ def read_facts(fields: dict[str, Any], metadata: dict[str, Any]) -> TraceFacts:
     """
     own = {name: fields.get(name) for name in ("problem_id", "pool", "suite", "recommended", "category")}
     told = own | {name: one for name, one in metadata.items() if one not in (None, "")}
-    stated = {fact: told[name] for name, fact in EXPORTED_FACTS.items() if told.get(name) not in (None, "")}
+    stated = {fact: told[name] for name, fact in model.EXPORTED_FACTS.items() if told.get(name) not in (None, "")}
     if isinstance(one := stated.get("problem_id"), int) and not isinstance(one, bool):
         stated["problem_id"] = str(one)
     if (category := str(told.get("category")).lower()) in ("product", "shop", "voucher"):
@@ -306,7 +293,7 @@ def read_facts(fields: dict[str, Any], metadata: dict[str, Any]) -> TraceFacts:
     if isinstance(ids, str):
         ids = [one.strip() for one in ids.split(",") if one.strip()]
     try:
-        return msgspec.convert(stated | ({} if ids is None else {"recommended": ids}), TraceFacts)
+        return msgspec.convert(stated | ({} if ids is None else {"recommended": ids}), model.TraceFacts)
     except msgspec.ValidationError as error:
         raise ArenaError("V2097", f"facts: {error}") from error
 
@@ -322,7 +309,7 @@ def surfaced_in(messages: Iterable[Message]) -> tuple[str, ...] | None:
     return tuple(found) or None
 
 
-def convert_row(row: object, place: str, sha256: str) -> Trace:
+def convert_row(row: object, place: str, sha256: str) -> model.Trace:
     """The trace of one decoded JSON row. `sha256` is that of its bytes.
 
     Raises ArenaError V2097 for a row of no known format, and for one that is not what its format says.
@@ -332,20 +319,20 @@ def convert_row(row: object, place: str, sha256: str) -> Trace:
     metadata = fields["metadata"] if isinstance(fields.get("metadata"), dict) else {}
     query = next((one["query"] for one in (fields, metadata) if isinstance(one.get("query"), str)), "")
     kind, talk, tools = conversation_of(row, query)
-    facts, missing, messages = read_facts(fields, metadata), list[str](), read_messages(talk)
+    facts, missing, messages = read_facts(fields, metadata), list[str](), formats.read_messages(talk)
     if facts.surfaced is None:
         facts = msgspec.structs.replace(facts, surfaced=surfaced_in(messages))
     if not any("coefficient_e4" in one for one in (fields, metadata)):
-        missing.append(JUDGE)
+        missing.append(model.JUDGE)
     if not any(message.role == "user" for message in messages):
         missing.append(PROMPT)
     if sum(len(message.calls) for message in messages) > sum(message.role == "tool" for message in messages):
-        missing.append(RESULTS)
+        missing.append(model.RESULTS)
     try:
-        return assemble_trace(
-            TraceSource(kind=kind, place=place, sha256=sha256, is_verified=False),
+        return model.assemble_trace(
+            model.TraceSource(kind=kind, place=place, sha256=sha256, is_verified=False),
             messages,
-            tools=read_tools(tools),
+            tools=formats.read_tools(tools),
             query=query or next((message.content for message in messages if message.role == "user"), ""),
             facts=facts,
             missing=missing,
@@ -354,7 +341,7 @@ def convert_row(row: object, place: str, sha256: str) -> Trace:
         raise ArenaError("V2097", str(error)) from error
 
 
-def read_foreign(path: Path, first: int = 1, rows: int | None = None) -> Iterator[Trace | Quarantined]:
+def read_foreign(path: Path, first: int = 1, rows: int | None = None) -> Iterator[model.Trace | model.Quarantined]:
     """The rows of a `.jsonl`, `.jsonl.zst`, `.json` or `.traj` file (a list of rows, or one), or of inspect's `.eval`:
     `rows` of them from the number `first` on, all that follow for None.
 
@@ -368,9 +355,9 @@ def read_foreign(path: Path, first: int = 1, rows: int | None = None) -> Iterato
         try:
             yield convert_row(msgspec.json.decode(line), place, hashlib.sha256(line).hexdigest())
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            yield Quarantined(place=place, code="V2097", detail=f"not JSON: {error}")
+            yield model.Quarantined(place=place, code="V2097", detail=f"not JSON: {error}")
         except ArenaError as error:
-            yield Quarantined(place=place, code=error.failure.code, detail=error.failure.detail[:_DETAIL_CHARS])
+            yield model.Quarantined(place=place, code=error.failure.code, detail=error.failure.detail[:_DETAIL_CHARS])
 
 
 def _lines_from(path: Path) -> Iterator[bytes]:
@@ -417,14 +404,14 @@ def _rows_of(content: bytes) -> Iterator[bytes]:
 SHARD_ROWS, SHARDS_MAX = 512, 32  # each piece of a file is read from its beginning
 
 
-def foreign_shards(path: Path) -> tuple[Callable[[], Iterator[Trace | Quarantined]], ...]:
+def foreign_shards(path: Path) -> tuple[Callable[[], Iterator[model.Trace | model.Quarantined]], ...]:
     """A foreign file as pieces of `SHARD_ROWS` rows or more, each read when it is called; none without rows.
 
     Raises ArenaError V2027 when rows were read and none is a trace, V2050 for a broken archive, and OSError.
     """
     refused = None
     for row in read_foreign(path):
-        if isinstance(row, Trace):
+        if isinstance(row, model.Trace):
             break
         refused = refused or row
     else:

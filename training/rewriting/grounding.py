@@ -14,16 +14,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from harness.emission.wording import words_of
-from training.rewriting.known_facts import (
-    NUMBER,
-    CallTimeline,
-    KnownFacts,
-    ids_in,
-    is_plain,
-    listed_words,
-    numbers_of,
-    stems,
-)
+from training.rewriting import known_facts
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
@@ -54,7 +45,7 @@ _ABSENT = re.compile(
 _NEUTRAL = frozenset(words_of("is are was were by of among these single pair set product item one at all shown here"))
 
 
-def service_claims(thought: str, known: KnownFacts) -> Iterator[str]:
+def service_claims(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     """A service that is told of the one product of a clause, and is not among those it was listed with."""
     for clause, product in _clauses(thought, known):
         for pattern, names in _SERVICES:
@@ -66,7 +57,7 @@ def service_claims(thought: str, known: KnownFacts) -> Iterator[str]:
                 yield f"{found[0]!r} is not told of {product}"
 
 
-def option_claims(thought: str, known: KnownFacts) -> Iterator[str]:
+def option_claims(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     """What a product is said to come in, or to have, and was not told of it."""
     for clause, product in _clauses(thought, known):
         owners = [known.products[product]] if product else list(known.products.values())
@@ -78,13 +69,17 @@ def option_claims(thought: str, known: KnownFacts) -> Iterator[str]:
         subject = {one for _, one in known.named_in(clause[: found.start()])} if found else set()
         product = subject.pop() if len(subject) == 1 else product
         if product and found:
-            own = known.products[product].words | listed_words("function_words") | listed_words("openers")
+            own = (
+                known.products[product].words
+                | known_facts.listed_words("function_words")
+                | known_facts.listed_words("openers")
+            )
             others = (facts.words for one, facts in known.products.items() if one != product)
             if strange := sorted(set(words_of(found[1])).intersection(frozenset().union(*others)) - own):
                 yield f"{strange[0]!r} is told of another product than {product}"
 
 
-def price_claims(thought: str, known: KnownFacts) -> Iterator[str]:
+def price_claims(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     """The cheapest that is not, among those it was listed with or those of its kind; a cheaper one that is dearer than
     the other named, or than all it was listed with; and neither of them without a product that can be told."""
     prices = {product: facts.price for product, facts in known.products.items() if facts.price is not None}
@@ -116,7 +111,7 @@ def price_claims(thought: str, known: KnownFacts) -> Iterator[str]:
         clause = next((one for one in re.split("[,;:]", sentence) if found[0] in one), "")
         if not _ASSERTS.search(clause) or OPEN_CLAIM.search(clause) or _WISHES.search(clause):
             continue
-        told = ids | {one for number in numbers_of(sentence) for one in prices if prices[one] == number}
+        told = ids | {one for number in known_facts.numbers_of(sentence) for one in prices if prices[one] == number}
         if not told:
             yield f"{found[0]!r}: say by id, title or price of which product"
         if len(told) == 1 and not found["most"]:
@@ -126,16 +121,16 @@ def price_claims(thought: str, known: KnownFacts) -> Iterator[str]:
                 yield f"{product} at {prices[product]} is not {found[0]}"
 
 
-def absence_claims(thought: str, known: KnownFacts) -> Iterator[str]:
+def absence_claims(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     """ "No kettle here is by Hanro", where the last result has one. Held only where every word of it can be."""
     listed = [known.products[one] for one in (known.listings[-1] if known.listings else ()) if one in known.products]
     for found in _ABSENT.finditer(thought):
-        said = set(words_of(found[1])) - _NEUTRAL - listed_words("function_words")
+        said = set(words_of(found[1])) - _NEUTRAL - known_facts.listed_words("function_words")
         if said and any(said <= product.title for product in listed):
             yield f"{found[0].strip(' ,;:')!r}, but the last result has one"
 
 
-def _clauses(thought: str, known: KnownFacts) -> Iterator[tuple[str, str]]:
+def _clauses(thought: str, known: known_facts.KnownFacts) -> Iterator[tuple[str, str]]:
     """Clauses that claim something, each with the one product it speaks of: its own, or else that of the clause before
     in its sentence; "" for none or several."""
     for sentence in SENTENCE_END.split(thought):
@@ -172,16 +167,16 @@ _DENIED = re.compile(
 )
 
 
-def shop_together_claims(thought: str, known: KnownFacts) -> Iterator[str]:
+def shop_together_claims(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     """Products that are said to come from one shop, and do not."""
-    small = listed_words("function_words") | listed_words("openers")
-    chosen = ids_in(known.step.arguments) if known.step.name.startswith("recommend") else []
+    small = known_facts.listed_words("function_words") | known_facts.listed_words("openers")
+    chosen = known_facts.ids_in(known.step.arguments) if known.step.name.startswith("recommend") else []
     for sentence in SENTENCE_END.split(thought):
         found = _ONE_SHOP.search(sentence)
         if found is None or OPEN_CLAIM.search(sentence) or _WISHES.search(sentence):
             continue
         words = dict.fromkeys(words_of(sentence))
-        meant = [known.titled(word) for word in words if word not in listed_words("plain_words") | small]
+        meant = [known.titled(word) for word in words if word not in known_facts.listed_words("plain_words") | small]
         groups = [group for group in meant if group] + [frozenset([one]) for one in chosen if one in known.products]
         shops = [{known.products[one].shop for one in group} for group in groups]
         if not shops:
@@ -193,7 +188,7 @@ def shop_together_claims(thought: str, known: KnownFacts) -> Iterator[str]:
             yield f"{found[0]!r}, but they are not of one shop"
 
 
-def voucher_claims(thought: str, known: KnownFacts) -> Iterator[str]:
+def voucher_claims(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     """What a voucher did, against the last calculation; nothing it did can be told before one."""
     made = zip(known.before, known.results, strict=True)
     results = [result for step, result in made if step.name.startswith("calc") and isinstance(result, dict)]
@@ -262,7 +257,7 @@ _DECLARED = re.compile(
     r"(?<!before )(?<!until )(?<!when )(?<!once )(?<!if )\b"
     r"I(?:['’]ll| will| now| then)* (?:(recommend)|search|look for)\b"
 )
-_FIGURE = re.compile(rf"(?<![\w.-]){NUMBER.pattern}(?![\w-])")
+_FIGURE = re.compile(rf"(?<![\w.-]){known_facts.NUMBER.pattern}(?![\w-])")
 _UNTOLD = re.compile(  # "neither title mentions a charging port"
     r"(?:\b(?:no|not|neither|none|nothing|never|without)\b|n['’]t\b)[^.;,]{0,30}?"
     r"\b(?:mention|say|tell|show|stat|list|see|nam|specif|giv|find|spell|describ)\w*([^.;,]*)",
@@ -279,7 +274,7 @@ _ENGLISH_SHARE = 0.3  # of a thought's words, that plain sentences are held toge
 _REPEATED = 0.8  # share of equal word triples from which two thoughts are one
 
 
-def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence[str]) -> str | None:
+def refusal(thought: str, timeline: known_facts.CallTimeline, number: int, earlier: Sequence[str]) -> str | None:
     """Why the thought before step `number` (from 0) may not stand, in words for its writer; None where it may.
 
     `earlier` are the thoughts before the steps before it.
@@ -295,10 +290,10 @@ def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence
     if found := _META.search(thought):
         return f"it speaks of the record or of what comes later: {found[0]!r}"
     words = [word for word in words_of(thought) if word.isalpha()]
-    plain = listed_words("function_words") | listed_words("openers")
+    plain = known_facts.listed_words("function_words") | known_facts.listed_words("openers")
     if sum(word in plain for word in words) < _ENGLISH_SHARE * len(words):
         return "it is not in plain English"
-    known = KnownFacts(timeline, number)
+    known = known_facts.KnownFacts(timeline, number)
     for check in _CHECKS:
         if (reason := next(check(thought, known), None)) is not None:
             return reason
@@ -310,10 +305,10 @@ def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence
     return None
 
 
-def _numbers(thought: str, known: KnownFacts) -> Iterator[str]:
+def _numbers(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     for sentence in SENTENCE_END.split(thought):
         reckoned = known.derived if _RECKONS.search(sentence) else frozenset()
-        for number in numbers_of(sentence):
+        for number in known_facts.numbers_of(sentence):
             if number not in known.numbers and number not in reckoned:
                 yield f"{number} stands neither in the request nor in a result so far nor in this call"
     for word in words_of(thought):
@@ -322,7 +317,7 @@ def _numbers(thought: str, known: KnownFacts) -> Iterator[str]:
             yield f"{word!r} is no count that was seen"
 
 
-def _pairings(thought: str, known: KnownFacts) -> Iterator[str]:
+def _pairings(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     """The first figure after a product, or after several side by side, has to be theirs; "It costs" goes on with the
     product of the sentence before."""
     before: set[str] = set()
@@ -340,14 +335,14 @@ def _pairings(thought: str, known: KnownFacts) -> Iterator[str]:
         before = {product for _, product in marks} if len({product for _, product in marks}) == 1 else set()
 
 
-def _strange_figure(text: str, products: set[str], known: KnownFacts) -> Iterator[str]:
+def _strange_figure(text: str, products: set[str], known: known_facts.KnownFacts) -> Iterator[str]:
     own = frozenset[Decimal]().union(*(known.products[product].numbers for product in products))
     figures = [found[0] for found in _FIGURE.finditer(text) if found[0] not in known.products]
     if figures and Decimal(figures[0].replace(",", "")) not in own | known.common:
         yield f"{figures[0]} is not of {', '.join(sorted(products))}"
 
 
-def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
+def _passages(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     for quoted in ("".join(found) for found in _QUOTED.findall(thought)):
         if not known.passage.holds("".join(words_of(quoted))):
             yield f"the passage {quoted[:60]!r} stands nowhere yet"
@@ -355,7 +350,7 @@ def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
         if found[0] not in known.text:
             yield f"{found[0]!r} is written with letters that are not English, and stands so nowhere yet"
     words = words_of(thought)
-    plain = listed_words("function_words") | listed_words("openers")
+    plain = known_facts.listed_words("function_words") | known_facts.listed_words("openers")
     for size in (3, 2):
         for run in zip(*(words[start:] for start in range(size)), strict=False):
             telling = [word for word in run if len(word) >= _TELLING_LETTERS and word not in plain]
@@ -367,7 +362,7 @@ def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
             yield f"{word!r} stands nowhere yet"
 
 
-def _claims(thought: str, known: KnownFacts) -> Iterator[str]:
+def _claims(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     made = [step.name for step in known.before]
     for claim, tools in _CLAIMS:
         if (found := claim.search(thought)) and not any(name.startswith(tools) for name in made):
@@ -381,12 +376,12 @@ def _claims(thought: str, known: KnownFacts) -> Iterator[str]:
         yield f"{declared[0][0]!r}, but another call follows"
 
 
-def _commits(thought: str, known: KnownFacts) -> Iterator[str]:
+def _commits(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     """A recommendation has a reason: something of a product that it names, its id, a price or words of its title."""
     if not known.step.name.startswith("recommend"):
         return
     chosen = [word for word in words_of(known.step.arguments) if word in known.products]
-    said, numbers = set(words_of(thought)), set(numbers_of(thought))
+    said, numbers = set(words_of(thought)), set(known_facts.numbers_of(thought))
     for product in chosen:
         title = {word for word in known.products[product].title if len(word) > 3}
         if product in said or len(said & title) > 1 or known.products[product].price in numbers:
@@ -395,7 +390,7 @@ def _commits(thought: str, known: KnownFacts) -> Iterator[str]:
         yield "it names nothing of what it recommends: no id, price or title"
 
 
-def _strangers(thought: str, known: KnownFacts) -> Iterator[str]:
+def _strangers(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     """Words that were not told, and are not plain ones: an attribute, a brand or a hint in small letters. What is
     said to be told nowhere is no claim, unless a later result tells it."""
     missed = set(words_of(" ".join(_UNTOLD.findall(thought)))) - known.later.vocabulary
@@ -404,8 +399,8 @@ def _strangers(thought: str, known: KnownFacts) -> Iterator[str]:
         if (
             len(word) > 1
             and word.isalpha()
-            and not (is_known or is_plain(word))
-            and stems(word).isdisjoint(known.stems)
+            and not (is_known or known_facts.is_plain(word))
+            and known_facts.stems(word).isdisjoint(known.stems)
         ):
             yield f"{word!r} stands neither in the request nor in a result so far, and is no plain word"
 
