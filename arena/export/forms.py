@@ -85,8 +85,6 @@ _JSON: dict[str, msgspec.json.Decoder[Any]] = {
     "other_messages": msgspec.json.Decoder(tuple[ChatMessage, ...]),
     "opinions": msgspec.json.Decoder(tuple[Opinion, ...]),
 }
-
-
 CONVERSATION = ("prompt_length", "messages", "completions", "other_messages", "calls")
 
 
@@ -198,8 +196,7 @@ def values_of(column: Any) -> list[Any]:
         names = [field.name for field in kind]
         fields = zip(*map(values_of, column.flatten()), strict=True)
         return [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in fields]
-    values: list[Any] = column.to_pylist()
-    return values
+    return list(column.to_pylist())
 
 
 def conversation_of(values: Mapping[str, Any]) -> Conversation:
@@ -209,16 +206,13 @@ def conversation_of(values: Mapping[str, Any]) -> Conversation:
         other_messages=_JSON["other_messages"].decode(values["other_messages"]),
         completions=_JSON["completions"].decode(values["completions"]),
         calls=msgspec.convert(values["calls"], tuple[ExecutedCall, ...]),
-        prompt_length=values["prompt_length"],
-        is_linear=values["is_linear"],
-        is_model_written=values["is_model_written"],
+        **{name: values[name] for name in ("prompt_length", "is_linear", "is_model_written")},
     )
 
 
 def _plain(values: Sequence[msgspec.Struct], *lists: str) -> list[dict[str, Any]]:
     """Values as objects, with those of their lists that are empty."""
-    plain: list[dict[str, Any]] = msgspec.to_builtins(values)
-    return [{name: [] for name in lists} | one for one in plain]
+    return [{name: [] for name in lists} | one for one in msgspec.to_builtins(values)]
 
 
 @functools.lru_cache(maxsize=64)  # as many as `tools_of` remembers
