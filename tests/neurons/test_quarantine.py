@@ -156,7 +156,8 @@ async def test_verdicts_that_a_cap_stops_keep_their_traces_and_hold_up_no_race(d
     await desk.clock.turn()
     (log,) = [log for log in desk.clock.current_logs() if log.owed_successes() == 4]
     costs = (Cost(), Cost()), (Cost(), Cost(prompt_tokens=2))
-    desk.node.purse = Purse(desk.store, Budget(judge_race_tokens=1), *costs, desk.time)
+    purse = Purse(desk.store, Budget(judge_race_tokens=1), *costs, desk.time)
+    desk.node = dataclasses.replace(desk.node, purse=purse)
     await ask_for_verdicts(desk, desk.node.pool, 5)
     state = await desk.turn_until("cancelled", turns=20)
     why = "no validator gave a result: a cap on what models cost was reached (judge_race_tokens 1)"
