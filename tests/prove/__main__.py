@@ -1,14 +1,15 @@
-"""`make prove`: every long proof, each in a process of its own; a run that was stopped goes on.
+"""`make prove`: every long proof, those of a file in one process of their own; a run that was stopped goes on.
 
 docs/prove.md has a row for each proof. What has one of this commit isn't run again unless `--again` is given; words
-choose proofs by name. A proof that takes longer than `--limit-min` is ended and counts as failed. Exit code 1 where a
-proof failed, 130 after an interruption.
+choose proofs by name. Those of a file are ended after `--limit-min` each, and have failed where there is no result.
+Exit code 1 where a proof failed, 130 after an interruption.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -47,13 +48,15 @@ def commit_here() -> str:
     return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
 
 
-def run_one(test: str, commit: str, limit_s: float) -> str:
-    """Run one proof; its row of the page. Its output stands in `build/prove`. It is interrupted after `limit_s`, so
-    that it cleans up as after Ctrl-C, and its process group killed a minute later."""
-    name = test.replace("/", ".").replace("::", "-")
+def run_file(tests: Sequence[str], commit: str, limit_s: float) -> tuple[dict[str, str], bool]:
+    """Run proofs of one file; their rows of the page, and whether Ctrl-C ended it, after which those without a result
+    have no row. The output stands in `build/prove`. The process is interrupted after `limit_s`, so that it cleans up as
+    after Ctrl-C, and its process group killed a minute later."""
+    name = tests[0].partition("::")[0].replace("/", ".")
     report, log = FOLDER / f"{name}.xml", FOLDER / f"{name}.txt"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-m", "prove", test, f"--junitxml={report}"]
+    command = [sys.executable, "-m", "pytest", "-m", "prove", *tests, f"--junitxml={report}"]
+    is_interrupted = False
     with log.open("wb") as output:
         proof = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -65,20 +68,25 @@ def run_one(test: str, commit: str, limit_s: float) -> str:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(proof.pid, signal.SIGKILL)
             proof.wait()
-            if isinstance(stop, KeyboardInterrupt):
-                raise
-    outcome, note = _read_report(report, proof.returncode)
-    note = re.sub(r"([|<])", r"\\\1", note.replace(str(ROOT), ".").replace(str(Path.home()), "~").replace("`", "'"))
-    return f"| `{test}` | {outcome}{note and f': {note}'} | {commit} |"
+            is_interrupted = isinstance(stop, KeyboardInterrupt)
+    cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+    rows: dict[str, str] = {}
+    for test in tests:
+        found = [case for case in cases if case.get("name", "").partition("[")[0] == test.partition("::")[2]]
+        if is_interrupted and not found:
+            continue
+        outcome, note = _read_cases(found, proof.returncode)
+        note = re.sub(r"([|<])", r"\\\1", note.replace(str(ROOT), ".").replace(str(Path.home()), "~").replace("`", "'"))
+        rows[test] = f"| `{test}` | {outcome}{note and f': {note}'} | {commit} |"
+    return rows, is_interrupted
 
 
-def _read_report(report: Path, status: int) -> tuple[str, str]:
-    """(outcome, why it isn't a plain pass), from the file that pytest leaves."""
-    found = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+def _read_cases(found: Sequence[ElementTree.Element], status: int) -> tuple[str, str]:
+    """(outcome, why it isn't a plain pass) of a proof, from its part of the file that pytest leaves."""
     told = [part for case in found for part in case if part.tag in ("failure", "error", "skipped")]
     told.sort(key=lambda part: part.tag == "skipped")
     note = " ".join((told[0].get("message") or told[0].text or "").split())[:_NOTE_CHARACTERS] if told else ""
-    if status != 0 or not found:
+    if not found or (told and told[0].tag != "skipped"):
         return "failed", note or f"pytest ended with status {status}"
     has_passed = any(not any(part in told for part in case) for case in found)
     return ("passed" if has_passed else "not run"), note
@@ -112,15 +120,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     rows = rows_of(PAGE.read_text("utf-8"))
     known = {test for test in wanted if f"| {commit} |" in rows.get(test, "") and not options.again}
-    for test in [test for test in wanted if test not in known]:
-        print(f"{time.strftime('%H:%M')}  {test} ...", flush=True)
-        try:
-            rows[test] = run_one(test, commit, 60 * options.limit_min)
-        except KeyboardInterrupt:
+    left = [test for test in wanted if test not in known]
+    for file, group in itertools.groupby(left, key=lambda test: test.partition("::")[0]):
+        print(f"{time.strftime('%H:%M')}  {file} ...", flush=True)
+        done, is_interrupted = run_file(of_file := list(group), commit, 60 * options.limit_min * len(of_file))
+        print(*done.values(), sep="\n", flush=True)
+        write_page(rows := rows | done, tests)
+        if is_interrupted:
             print("interrupted: the same command goes on from here", flush=True)
             return 128 + signal.SIGINT
-        print(f"       {rows[test]}", flush=True)
-        write_page(rows, tests)
     bad = [test for test in wanted if "| failed" in rows[test]]
     print(f"{len(wanted)} proofs, {len(bad)} failed", *bad, sep="\n  ", flush=True)
     return int(bool(bad))

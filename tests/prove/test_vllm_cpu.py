@@ -11,7 +11,6 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -57,7 +56,6 @@ from tests.arena.tail_stand import free_port
 from tests.harness.inference_stand import SCHEMAS, OtherServer
 from tests.judge.bodies import COMPARED, RUBRIC, episode
 from tests.neurons.arena_stand import SMALL, lay_run, read_back, register_and_submit, short_folder
-from tests.prove.__main__ import commit_here
 from tests.training.stage_runs import lines_of
 from tests.training.stock import RECIPES, TOKENIZER, corpus_of, open_stock, shortest
 from tests.training.test_render import TURNS
@@ -90,7 +88,7 @@ print(json.dumps([[[one.function.name, one.function.arguments] for one in calls]
 """
 # by heart: the shipped recipes with more steps
 SERVED = 'sampler = "{url}"\nsampler_model = "{model}"\n[decode]\nturn_tokens_max = 256\nturns_max = 8\n'
-SFT = "[optim]\nlr = 3e-3\nsteps_max = 100\nbatch_rows = 1\naccumulation = 3\nsave_every_steps = 50\n"
+SFT = "[optim]\nlr = 3e-3\nsteps_max = 60\nbatch_rows = 1\naccumulation = 3\nsave_every_steps = 50\n"
 GRPO = """[optim]
 steps_max = 4
 [data]
@@ -211,35 +209,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("vllm"))
         [patch.delenv(name, raising=False) for name in ("ARENA_VLLM_PYTHON", "ARENA_SMOLLM2")]  # no settings
-        kept, commit = ROOT / "build" / "prove" / "vllm", commit_here()
-        if (kept / commit).exists() and "+" not in commit:  # each function is a process of its own in `make prove`
-            shutil.copytree(kept / commit, Path(), dirs_exist_ok=True)
-        else:
-            learn_by_heart()
-            shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(Path(), kept / commit)
-        with Server(FOLDER, Path("name").read_text(), "tiny") as served:
+        Path("smoke").mkdir()
+        stock = open_stock(Path("smoke"))
+        traces = dataclasses.replace(stock, bench=dataclasses.replace(stock.bench, policy=POLICY)).traces()
+        traces = shortest([one for one in traces if one.facts.bucket == "product"], PROBLEMS)
+        known = "|".join(one.facts.problem_id for one in traces)
+        pools = [stock.folder / f"{one}.jsonl" for one in ("train", "dev", "eval")]
+        lines = [line for pool in pools for line in pool.read_text("utf-8").splitlines(keepends=True)]
+        Path("asked.jsonl").write_text("".join(lines[:SMALL_PROBLEMS]), "utf-8")
+        Path("smoke/train.jsonl").write_text("".join(line for line in lines if re.search(known, line)), "utf-8")
+        half = traces[-1].facts.problem_id
+        Path("half.jsonl").write_text("".join(line for line in lines if half in line), "utf-8")
+        corpus_of(learnt(traces), Path("smoke/corpus"))
+        build_tiny_model(TOKENIZER, Path("smoke/model"), SHAPE, 0)
+        Path("policy.json").write_bytes(msgspec.json.encode(POLICY))
+        words = ("reenter", str(train("sft", SFT)), "--name", "heart", "--out", "entry", "--fp32")
+        with Server(FOLDER, arena(Path(), *words).stdout.splitlines()[0], "tiny") as served:
             yield served
-
-
-def learn_by_heart() -> None:
-    """Make shop and model in the working directory; `name` holds the name it goes by."""
-    Path("smoke").mkdir()
-    stock = open_stock(Path("smoke"))
-    traces = dataclasses.replace(stock, bench=dataclasses.replace(stock.bench, policy=POLICY)).traces()
-    traces = shortest([one for one in traces if one.facts.bucket == "product"], PROBLEMS)
-    known = "|".join(one.facts.problem_id for one in traces)
-    pools = [stock.folder / f"{one}.jsonl" for one in ("train", "dev", "eval")]
-    lines = [line for pool in pools for line in pool.read_text("utf-8").splitlines(keepends=True)]
-    Path("asked.jsonl").write_text("".join(lines[:SMALL_PROBLEMS]), "utf-8")
-    Path("smoke/train.jsonl").write_text("".join(line for line in lines if re.search(known, line)), "utf-8")
-    half = traces[-1].facts.problem_id
-    Path("half.jsonl").write_text("".join(line for line in lines if half in line), "utf-8")
-    corpus_of(learnt(traces), Path("smoke/corpus"))
-    build_tiny_model(TOKENIZER, Path("smoke/model"), SHAPE, 0)
-    Path("policy.json").write_bytes(msgspec.json.encode(POLICY))
-    words = ("reenter", str(train("sft", SFT)), "--name", "heart", "--out", "entry", "--fp32")
-    Path("name").write_text(arena(Path(), *words).stdout.splitlines()[0])
 
 
 def test_a_text_is_the_calls_that_the_real_parser_reads(server: Server) -> None:
