@@ -89,16 +89,8 @@ print(json.dumps([[[one.function.name, one.function.arguments] for one in calls]
 # by heart: the shipped recipes with more steps
 SERVED = 'sampler = "{url}"\nsampler_model = "{model}"\n[decode]\nturn_tokens_max = 256\nturns_max = 8\n'
 SFT = "[optim]\nlr = 3e-3\nsteps_max = 60\nbatch_rows = 1\naccumulation = 3\nsave_every_steps = 50\n"
-GRPO = """[optim]
-steps_max = 4
-[data]
-rollouts = ['smoke/rejection']
-problems = "half.jsonl"
-[grpo]
-problems_per_step = 1
-samples = 6
-completion_tokens_max = 8192
-"""
+GRPO = "[optim]\nsteps_max = 4\n[data]\nrollouts = ['smoke/rejection']\n[grpo]\ncompletion_tokens_max = 8192\n"
+GRPO += f"problems_per_step = {PROBLEMS}\nsamples = 4\n"
 SHOPPER = """
 from arena_sdk import llm, tools
 PROMPT = 'You shop. Reply with one call, such as {"name": "find_product", "arguments": {"q": "red lamp"}}'
@@ -218,8 +210,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         lines = [line for pool in pools for line in pool.read_text("utf-8").splitlines(keepends=True)]
         Path("asked.jsonl").write_text("".join(lines[:SMALL_PROBLEMS]), "utf-8")
         Path("smoke/train.jsonl").write_text("".join(line for line in lines if re.search(known, line)), "utf-8")
-        half = traces[-1].facts.problem_id
-        Path("half.jsonl").write_text("".join(line for line in lines if half in line), "utf-8")
         corpus_of(learnt(traces), Path("smoke/corpus"))
         build_tiny_model(TOKENIZER, Path("smoke/model"), SHAPE, 0)
         Path("policy.json").write_bytes(msgspec.json.encode(POLICY))
@@ -301,7 +291,7 @@ def test_rejection_and_grpo_sample_from_it_and_train_the_same_weights(server: Se
     keys = ("logprob_gap", "importance_ratio", "grad_norm", "groups/mixed")
     gaps, ratios, norms, mixed = ([line[key] for line in lines if key in line] for key in keys)
     assert len(gaps) == 4 and max(gaps) < 1e-4 and ratios == pytest.approx([1.0] * 4, abs=1e-3), gaps
-    assert sum(norm > 0 for norm in norms) > 1 and sum(mixed) > 1, (norms, mixed)  # later ones sample what was learnt
+    assert max(norms[:-1]) > 0 and max(mixed[:-1]) > 0, (norms, mixed)  # the last samples what an earlier one learnt
 
 
 def test_sixteen_at_once_through_limits_and_silence_are_all_answered(server: Server) -> None:
