@@ -90,7 +90,7 @@ print(json.dumps([[[one.function.name, one.function.arguments] for one in calls]
 SERVED = 'sampler = "{url}"\nsampler_model = "{model}"\n[decode]\nturn_tokens_max = 256\nturns_max = 8\n'
 SFT = "[optim]\nlr = 3e-3\nsteps_max = 60\nbatch_rows = 1\naccumulation = 3\nsave_every_steps = 50\n"
 GRPO = "[optim]\nsteps_max = 4\n[data]\nrollouts = ['smoke/rejection']\n[grpo]\ncompletion_tokens_max = 8192\n"
-GRPO += f"problems_per_step = {PROBLEMS}\nsamples = 4\n"
+GRPO += "problems_per_step = 1\nsamples = 6\n"  # each of the three once before the last step
 SHOPPER = """
 from arena_sdk import llm, tools
 PROMPT = 'You shop. Reply with one call, such as {"name": "find_product", "arguments": {"q": "red lamp"}}'
@@ -190,6 +190,7 @@ def learnt(traces: list[Trace]) -> list[Trace]:
     rows += [ending(rows[-1], right, wrong), ending(rows[-1], r"\"status\":\"success\"", "")]
     rows += [terse(one, Message(role="system", content=PROMPTS["scripted-hasty"])) for one in traces]
     asked, told = judge_messages(JUDGED, RUBRIC), ScriptedJudge().opine(JUDGED, RUBRIC).text
+    told = told.replace(":0.9,", ":0.90000000000000002,")  # as xgrammar has a model write that value of an enum
     said = [Message(role=one["role"], content=one["content"]) for one in asked]
     return [*rows, anew(replace(traces[0], tools="[]"), [*said, Message(role="assistant", content=told)])]
 
