@@ -96,7 +96,7 @@ from arena_sdk import llm, tools
 PROMPT = 'You shop. Reply with one call, such as {"name": "find_product", "arguments": {"q": "red lamp"}}'
 def agent_main(problem):
     messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": problem["query"]}]
-    for seed in range(6):
+    for seed in range(3):
         options = {"tool_choice": "required", "temperature": 0.7, "seed": seed, "max_tokens": 160}
         reply = llm.chat(messages, tools=tools.schemas(), **options)
         if not reply["tool_calls"]: continue  # cut in mid-call: another draw
