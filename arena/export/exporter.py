@@ -72,13 +72,15 @@ async def export_records(
     now_ms: int,
     start: Cursor | None = None,
     signer: Signer | None = None,
+    libraries: Libraries | None = None,
     progress: PhaseProgress | None = None,
 ) -> Manifest:
     """Export what `request` asks for into `folder`; a finished export of the same request stays as it is.
 
     `now_ms` (unix milliseconds): what races hold whose embargo has ended by then goes out, sources of winners among it.
-    `start`: the cursor of an earlier export (`continued`). With `signer`, the log's own hotkey, the range ends at the
-    log's head under a checkpoint signed for the export, and the manifest is signed; without, at the newest stored one.
+    `start`: the cursor of an earlier export (`continued`). `libraries`: what they find in rows is counted. With
+    `signer`, the log's own hotkey, the range ends at the log's head under a checkpoint signed for the export, and the
+    manifest is signed; without, at the newest stored one.
     Raises ArenaError V2027 for a folder that holds something else, that another export writes to or that can't be
     written, V2053 when no checkpoint covers the range, V2030 for a request nothing can be made of, V2050 when the log
     does not lead to the checkpoint, V2021 when the server is away.
@@ -97,9 +99,7 @@ async def export_records(
         selection = assembly.Selection(request, released, log.start, log.embargoed)
         supplement = await gather_supplement(store, log, request, selection)
         writing = Writing(made, request, log, supplement, threads)
-        with contextlib.suppress(ImportError):  # without the extra nothing is looked for
-            writing.libraries = Libraries()
-            writing.found = writing.libraries.found
+        writing.libraries, writing.found = libraries, libraries.found if libraries else msgspec.UNSET
         assembled = (
             await asyncio.to_thread(assembly.assemble, page, selection, log.last_seq, writing.policies)
             async for page in _ahead(_pages(store, log, selection))

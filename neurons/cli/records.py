@@ -197,6 +197,7 @@ async def export(
         str,
         typer.Option(metavar="text|object", help="How `messages` show calls' arguments (FORMATS.md says which model)."),
     ] = "text",
+    privacy: Annotated[bool, typer.Option("--privacy", help="Count personal data; needs the extra `privacy`.")] = False,
     validator: options.ValidatorOption = "",
 ) -> None:
     """Export released trajectories with the signed log they come from.
@@ -229,7 +230,12 @@ async def export(
     check_request(request)
     signer = wallet.open() if wallet.wallet_hotkey else None
     from arena.export.exporter import continued, export_records
+    from arena.export.libraries import Libraries
 
+    try:
+        libraries = Libraries() if privacy else None
+    except ImportError as error:
+        raise typer.BadParameter(f"{error}; install agent-arena[privacy]", param_hint="--privacy") from error
     previous = read_manifest(since_cursor) if since_cursor else None
     async with store.open() as log:
         names = await options.logs_of(log, validator or (previous.request.validator if previous else ""))
@@ -247,6 +253,7 @@ async def export(
                 now_ms=int(time.time() * 1000),
                 start=continued(previous, request) if previous else None,
                 signer=signer,
+                libraries=libraries,
                 progress=functools.partial(progress, "export"),
             )
     presenter.show(manifest, summary_lines(manifest, out))

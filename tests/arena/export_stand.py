@@ -94,7 +94,7 @@ def request_of(log: ExportLog, **fields) -> Request:
 
 
 def export(
-    log: ExportLog, folder: Path, *, start=None, signer=None, progress=None, now_ms=NOW_MS, **fields
+    log: ExportLog, folder: Path, *, start=None, signer=None, libraries=None, progress=None, now_ms=NOW_MS, **fields
 ) -> Manifest:
     return asyncio.run(
         export_records(
@@ -106,6 +106,7 @@ def export(
             now_ms=now_ms,
             start=start,
             signer=signer,
+            libraries=libraries,
             progress=progress,
         )
     )

@@ -34,7 +34,7 @@ from problems.synthesis import ProblemMaker
 from problems.title_index import TitleIndex
 from problems.titles import AcceptedTitles, reward_titles
 from tests.arena.bank_stand import TIMELOCK, SeededMaker, open_bank, problems_of
-from tests.arena.test_chain_timelock import STANDS, Stand
+from tests.arena.test_chain_beacon import STANDS, Stand
 from tests.problems.stand import PROBLEMS, make_catalogue
 
 SALT = bytes(range(32))

@@ -11,13 +11,16 @@ from unittest import mock
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from arena.door.form import Parser
+from arena.door.form import HEADER_BYTES_MAX, Parser, SubmissionForm, read_form
 from arena.door.service import DoorRules
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
+from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister, set_finality_lag
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, serving
 from tests.keys import generate_signer
@@ -246,3 +249,67 @@ async def test_a_file_that_no_process_could_parse_is_the_gates_to_judge(monkeypa
     assert finding is not None and finding.rule == "parse" and await parser.first_finding(AGENT.encode()) is None
     monkeypatch.setattr(asyncio, "create_subprocess_exec", mock.AsyncMock(side_effect=OSError))
     assert await parser.first_finding(bad) is None
+
+
+FORM = SubmissionForm(agent_name="one", source=b"two\r\n--", submitted_ms=3, signature="four")
+CONTENTS = {"agent_name": b"one", "file": b"two\r\n--", "submitted_ms": b"3", "signature": b"four"}
+
+# no lone backslash: the standard library takes the one in `"\\"` for an escape of the quote
+
+
+def body_between(boundary: str, heads: dict[str, str]) -> bytes:
+    return b"".join(
+        b"--%s\r\n%s\r\n\r\n%s\r\n" % (boundary.encode(), heads[name].encode("latin-1"), content)
+        for name, content in CONTENTS.items()
+    ) + b"--%s--\r\n" % (boundary.encode())
+
+
+def plain_head(name: str) -> str:
+    return f'Content-Disposition: form-data; name="{name}"'
+
+
+PLAIN_HEADS = {name: plain_head(name) for name in CONTENTS}
+
+
+HEAD = b'--b\r\ncontent-disposition: form-data; name="%s"\r\n\r\n'
+PART = HEAD % b"file" + b"x\r\n"
+KIND = "multipart/form-data; boundary=b"
+WRONG = {
+    "no boundary": (PART + b"--b--", "multipart/form-data"),
+    "a content type that is long to read": (PART + b"--b--", 'multipart/form-data; boundary=b; x="' + ";" * 4_000),
+    "no end": (PART, KIND),
+    "parts missing": (PART + b"--b--\r\n", KIND),
+    "a part twice": (PART * 2 + b"--b--", KIND),
+    "ten thousand parts": (PART * 10_000 + b"--b--", KIND),
+    "an unknown part": (HEAD % b"exec" + b"x\r\n--b--", KIND),
+    "an encoded part": (
+        PART.replace(b"\r\n\r\n", b"\r\ncontent-transfer-encoding: base64\r\n\r\n") + b"--b--",
+        KIND,
+    ),
+    "a long head": (b"--b\r\n" + b"x" * 5_000 + b"\r\n\r\nx\r\n--b--", KIND),
+    "a long disposition": (PART.replace(b"; name", b"; " + b'a="' * 300 + b"; name") + b"--b--", KIND),
+    "nothing": (b"", KIND),
+}
+
+
+@pytest.mark.parametrize("encoding", ["7bit", "8bit ", " Binary", ""])
+def test_a_part_may_say_that_it_is_not_encoded(encoding: str) -> None:
+    head = f"Content-Transfer-Encoding: {encoding}\r\nContent-Disposition: form-data; filename=x; name=file"
+    assert read_form(KIND, body_between("b", PLAIN_HEADS | {"file": head})) == FORM
+
+
+@pytest.mark.parametrize("which", WRONG)
+def test_bytes_that_are_no_form_are_refused(which: str) -> None:
+    body, kind = WRONG[which]
+    for now_ms in (None, 0):
+        with pytest.raises(ArenaError, match="V2081"):
+            read_form(kind, body, now_ms)
+
+
+@given(st.text(st.sampled_from(' \t;="\\ab'), max_size=HEADER_BYTES_MAX - 40))
+def test_any_short_header_is_read_or_refused(text: str) -> None:
+    body = body_between("b", PLAIN_HEADS)
+    try:
+        assert read_form(f"multipart/form-data; boundary=b;{text}", body) == FORM
+    except ArenaError as refused:
+        assert refused.failure.code == "V2081"

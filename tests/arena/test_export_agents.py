@@ -24,6 +24,7 @@ from arena.chain.keys import verify
 from arena.export.agents import AgentRow
 from arena.export.card import render_card
 from arena.export.files import CHECKSUM, MANIFEST, SIGNATURE, describe, read_lines, read_manifest, write_manifest
+from arena.export.libraries import Libraries
 from arena.export.model import FORMATS, Filters, Format, Manifest
 from arena.export.verification import verify_export
 from foundation.canonical import canonical_bytes, text_hash
@@ -205,20 +206,19 @@ def test_the_card_says_under_which_terms_traces_may_be_used(folders: dict[str, P
     assert "license: cc-by-4.0" in told and "may be used under: CC-BY-4.0." in told
 
 
-def test_what_libraries_find_is_counted_and_said_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_libraries_find_is_counted_and_said_on_the_card(tmp_path: Path) -> None:
     told = f"ann@shop.example, +44 20 7946 0958, lamp 2000082388, sk_live_{'aB3dE5gH' * 3}, {'0f' * 32}"
     log = ExportLog()
     leaky_episode(log, told)
     log.add([release("r1", [1])])
     log.checkpoint()
-    found = export(log, tmp_path / "out").libraries
+    found = export(log, tmp_path / "out", libraries=Libraries()).libraries
     assert {name.partition(" ")[0]: counts for name, counts in found.items()} == {
         "datafog-core": {"email": 1, "phone": 1},
         "detect-secrets": {"Stripe Access Key": 1},
     }
     assert f"| found by {next(iter(found))}, not removed | `email 1`, `phone 1` |" in card(tmp_path / "out")
     assert verify_export(tmp_path / "out", verify).is_ok
-    monkeypatch.setitem(sys.modules, "detect_secrets.plugins.base", None)
     assert export(log, tmp_path / "without").libraries is msgspec.UNSET
     assert "not removed" not in card(tmp_path / "without") and verify_export(tmp_path / "without", verify).is_ok
 
