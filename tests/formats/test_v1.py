@@ -78,10 +78,8 @@ def test_the_kept_state_is_led_up_with_its_records_and_scores_and_goes_back_by_i
     assert [one["standings"] for one in settled] == [race["standings"]]
     arena("store", "backup", "--out", kept / "after", *state)
     before, after = (json.loads((kept / name / "manifest.json").read_bytes())["store"] for name in ("backup", "after"))
-    assert before["heads"] == after["heads"] and (before["schema_revision"], after["schema_revision"]) == (
-        "0001",
-        SCHEMA_REVISION,
-    )
+    revisions = before["schema_revision"], after["schema_revision"]
+    assert before["heads"] == after["heads"] and revisions == ("0001", SCHEMA_REVISION)
     with last_release():  # it refuses what was led up; nothing was written since, so the backup is all of it
         refused = CliRunner().invoke(app, ["race", "list", "--state-dir", str(kept / "state")])
         assert f"found {SCHEMA_REVISION}, which is newer than this code's 0001" in str(refused.exception)
