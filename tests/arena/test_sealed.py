@@ -261,7 +261,7 @@ def test_what_is_sealed_changes_no_answer(postgres, sealed):
     for one in (writer, other):
         with (
             serving(one.dsn, now_ms=lambda: OPENS_MS - 1, requests_per_s=1e6, is_sn15_served=True) as server,
-            httpx2.Client(base_url=server.address, timeout=30) as http,
+            httpx2.Client(base_url=server.address, timeout=30, limits=httpx2.Limits(keepalive_expiry=1)) as http,
         ):
             crawler = Crawler(http, one.signer.hotkey, size)
             pages = [page_route(page) for page in PAGES if page not in ("/traces/{validator}/{seq}", "/validators")]
