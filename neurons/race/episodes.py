@@ -129,10 +129,9 @@ class EpisodeLoop:
             await self._finish(lease, reply.evaluation)
         elif reply is not None:
             await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
-        if isinstance(reply, Evaluated | Faulted) and reply.usage:
-            self._node.metrics.count_usage(reply.usage)
-            # after the records, which it must not hold up; of a lost lease, too, since its money was spent
-            put = partial(self._node.store.put_usage, _usage(lease.attempt_id, lease.item, reply.usage))
+        if spending:  # after the records, which it must not hold up; of a lost lease, too
+            self._node.metrics.count_usage(spending)
+            put = partial(self._node.store.put_usage, _usage(lease.attempt_id, lease.item, spending))
             await persist(f"usage of {lease.attempt_id}", put, self._drain, self._node.log)
 
     async def _job(self, lease: Lease) -> EvaluateJob:

@@ -321,10 +321,9 @@ def test_sixteen_at_once_through_limits_and_silence_are_all_answered(server: Ser
 
 
 def test_a_race_outlives_its_server(server: Server) -> None:
-    """Two agents and the control on the problems that it learnt; the server is killed after the first results and comes
-    back."""
-    rules = replace(SMALL.race, problems=PROBLEMS, batch_problems=PROBLEMS, retry_ms=1_000, closes_after_ms=30_000)
-    rules = replace(rules, qualifying_grace_ms=600_000)  # what it never learnt makes a model talk for minutes
+    """Two agents and the control on problems that it learnt; the server is killed after the first results and back."""
+    times = {"retry_ms": 1_000, "closes_after_ms": 30_000, "qualifying_grace_ms": 600_000}  # it may talk for minutes
+    rules = replace(SMALL.race, problems=PROBLEMS, batch_problems=PROBLEMS, **times)
     own, one = replace(POLICY.inference, models=(server.name,), backoff_ms=200), replace(POLICY.qualifying, problems=1)
     policy = replace(POLICY, inference=own, race=rules, qualifying=replace(one, variant_blocks=0, score_min_e4=0))
     sources = (Path("entry/agent.py").read_text(), reference_agent("baseline:scripted-hasty").source)
