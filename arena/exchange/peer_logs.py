@@ -225,12 +225,13 @@ class PeerLogStore:
         return found
 
     def _hold(self, logs: list[HeldLog]) -> None:
-        """Hold these logs and no others, and take away the files that none of them names any more."""
+        """Hold these logs and no others, and take away files that none of them names: entries first, then rows."""
         for log in logs:
             if self._known.get(log.name) != log:
                 write_whole(self._entries / log.name, msgspec.json.encode(log))
         before, self._known = self._named(), {log.name: log for log in logs}
-        for path in () if self._is_reader else before - self._named():
+        gone = () if self._is_reader else sorted(before - self._named(), key=lambda path: path.parent != self._entries)
+        for path in gone:  # a kill in between leaves no entry whose rows are gone
             path.unlink(missing_ok=True)
 
     def _named(self) -> set[Path]:
