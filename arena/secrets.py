@@ -130,8 +130,9 @@ def scrub(text: str) -> str:
 def _tokens(data: bytes) -> Iterator[Secret]:
     """Findings among the long runs of token characters. All but a few texts have none that isn't a hash."""
     done = 0
-    for at, end in long_runs(data):
-        if at < done:
+    for begin, end in long_runs(data):
+        at = max(begin, done)  # what is left of a run behind a finding is looked at, too
+        if end - at < len(_LONG):
             continue
         name = data[max(0, at - _CONTEXT_BYTES) : at].rstrip(_BETWEEN)
         secret = _named(data, at, end) if name[-3:].lower() in _NAME_ENDS else None

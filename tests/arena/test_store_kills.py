@@ -55,7 +55,7 @@ async def append_forever(state_dir: Path, objects: str = "") -> None:
 
 ROOT = Path(__file__).parents[2]
 ALICE = keypair_signer("//Alice")
-FEW, MANY = 2, pytest.param(50, marks=pytest.mark.prove)
+FEW, MANY = 3, pytest.param(50, marks=pytest.mark.prove)
 RECOVERY_S = 30
 PAUSE_MAX_S = 0.08  # an append takes some 5 ms: the kill falls anywhere in one
 

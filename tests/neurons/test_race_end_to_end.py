@@ -50,7 +50,7 @@ def test_race_is_settled_paid_and_verifies_and_counts_every_pair_once(finished: 
     report, weights = asyncio.run(conclude(run))
     kinds, settlement = report.kinds, view.race.settlement
     assert report.is_ok and kinds["settlement"] == kinds["release"] == 1
-    assert kinds["attempt"] >= kinds["evaluation"] == kinds["verdict"]  # a loud host may cost one, which is run again
+    assert kinds["attempt"] == kinds["evaluation"] == kinds["verdict"]
     assert settlement is not None and settlement.state == "settled"
     top, names = settlement.standings[0], {s.subject.agent_version_id: s.name for s in view.submissions}
     assert names[top.agent_version_id] == "expert"
