@@ -170,10 +170,10 @@ def server_major(dsn: str) -> int:
 
 
 def is_recovering(error: ArenaError) -> bool:
-    """True when the server is there and does not serve yet, or no longer: it starts, ends or recovers from a crash."""
-    cause = error.__cause__
-    state = str(getattr(cause, "sqlstate", None) or "")
-    return error.failure.code == STORE_AWAY and (isinstance(cause, OSError) or state.startswith(("08", "57", "25006")))
+    """True when the server is there and does not serve yet, or no longer: it starts, ends or recovers from a crash. A
+    connection that it closed in the middle of a transaction has no state of the server's."""
+    state = str(getattr(error.__cause__, "sqlstate", None) or "")
+    return error.failure.code == STORE_AWAY and (not state or state.startswith(("08", "57", "25006")))
 
 
 def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -125,6 +126,19 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(kill: Kill, place: str, 
         acknowledged = appended
         server.stop()
         again.stop()
+
+
+def test_a_start_beside_a_crash_of_the_server_waits_for_its_recovery(state_dir: Path) -> None:
+    dice, server = random.Random("beside"), start_embedded(state_dir)
+    for _ in range(20):
+        postmaster = psutil.Process(server.pid)
+        crash = threading.Timer(dice.random() * PAUSE_MAX_S, kill_each, [postmaster.children(), "checkpointer"])
+        crash.start()
+        while crash.is_alive():
+            start_embedded(state_dir).stop()
+        time.sleep(PAUSE_MAX_S)  # until the postmaster has noticed
+        start_embedded(state_dir).stop()
+    server.stop()
 
 
 def start_writer(state_dir: Path, location: str) -> subprocess.Popen[str]:
