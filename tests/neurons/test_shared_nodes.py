@@ -51,13 +51,19 @@ def settled_by(node: SharedNode) -> set[str]:
 
 
 def settled_of(agents: set[str], nodes: tuple[SharedNode, ...]) -> set[str]:
-    """The races of just these agents that every node settled."""
-    races = set.intersection(*(settled_by(node) for node in nodes))
-    return {race for race in races if {row["agent_version_id"] for row in standings(nodes[0], race)} == agents}
+    """The races of just these agents that every node settled, from the logs of all: a log may be seconds too late."""
+    hotkeys, races = {node.signer.hotkey for node in nodes}, set.intersection(*(settled_by(node) for node in nodes))
+    found = {race: listed_race(nodes[0], race) for race in races}
+    return {race for race in races if raced(found[race]) == agents and counted(found[race]) == hotkeys}
 
 
-def standings(node: SharedNode, race: str) -> list[dict[str, Any]]:
-    return [dict(row) for row in listed_race(node, race)["standings"]]
+def raced(found: dict[str, Any]) -> set[str]:
+    return {row["agent_version_id"] for row in found["standings"]}
+
+
+def counted(found: dict[str, Any]) -> set[str]:
+    """The validators whose logs a settlement was made from."""
+    return {log["validator"] for log in found["inputs"]["logs"]}
 
 
 def test_nodes_that_share_a_race_settle_alike_whoever_got_the_operators_files_and_the_agents(
@@ -96,8 +102,7 @@ def require_equal(nodes: tuple[SharedNode, ...], race: str, agents: set[str]) ->
     assert listed[0] == listed[1] == listed[2]
     found = listed[0]
     assert (found["state"], found["force"]) == ("settled", "own")
-    assert {row["agent_version_id"] for row in found["standings"]} == agents
-    assert {log["validator"] for log in found["inputs"]["logs"]} == {node.signer.hotkey for node in nodes}
+    assert (raced(found), counted(found)) == (agents, {node.signer.hotkey for node in nodes})
     for node in nodes:
         at = (race, "--state-dir", str(node.folder))
         assert "counted:" in cli("show", *at)
@@ -123,7 +128,7 @@ def require_named(node: SharedNode, race: str) -> None:
     """Under another policy the race is ranked as it was raced; a counted log that is gone is named."""
     at = (race, "--state-dir", str(node.folder))
     assert "under paper:" in cli("replay", *at, "--policy", "paper")
-    others = {log["validator"] for log in listed_race(node, race)["inputs"]["logs"]} - {node.signer.hotkey}
+    others = counted(listed_race(node, race)) - {node.signer.hotkey}
     shutil.rmtree(node.folder / "held")
     failed = CliRunner().invoke(race_app, ["replay", *at]).exception
     assert isinstance(failed, ArenaError) and failed.failure.code == "V2050"
