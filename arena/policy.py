@@ -80,7 +80,7 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     void_agents_e4: int = 1_000  # kept for the hashes of policies, no effect
     cancel_void_e4: int = 1_000
     lambda_e4: int = 0  # a problem that was not agentic counts 1 - lambda of its score
-    attempts: int = 5  # restarts of one episode for faults of ours
+    attempts: int = 5  # at one episode, ended by faults of ours; then it is closed
     refused_attempts: int = 0  # attempts at an episode whose request an endpoint refuses (U3006), all stages; 0: no cap
     lease_ms: int = 120_000
     retry_ms: int = 10_000  # before an episode that failed through a fault of ours is tried again; doubles each time

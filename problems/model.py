@@ -196,6 +196,9 @@ class Axis(msgspec.Struct, frozen=True):
     total: int = 0
 
 
+AXES = ("title", "price", "service", "sku", "attribute")  # of a slot, in the order they are shown
+
+
 class SlotScore(msgspec.Struct, frozen=True, kw_only=True):
     """One slot. `is_answer`: the id is the answer's, which satisfies the slot whatever the fields say."""
 

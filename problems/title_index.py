@@ -71,7 +71,7 @@ class TitleIndex:
         return self._place_of.get(product_id)
 
     def product(self, product_id: str) -> Product | None:
-        """The product with that id, or None: a `problems.scoring.score.ProductOf`."""
+        """The product with that id, or None: a `problems.score.ProductOf`."""
         place = self._place_of.get(product_id)
         return None if place is None else self.products[place]
 

@@ -54,12 +54,11 @@ from arena.records.log import note_sha256
 from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord, VerdictRecord
 from arena.records.verification import batches_of
 from arena.store.postgres import PostgresStore
-from arena.view.reading import AXES
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
-from problems.model import OutcomeScore, Pool
+from problems.model import AXES, OutcomeScore, Pool
 
 PAGE_ROWS = 16  # records of one page: with their bodies some hundred kilobytes
 POLL_S = 1.0

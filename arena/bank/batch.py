@@ -53,7 +53,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[SealedProblem, ...]
 
 
-class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
+class OpenBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The problems of one race. Make it with `seal`. It belongs to that race alone and is burnt whole after it."""
 
     race_id: str
@@ -114,7 +114,7 @@ def seal(
     cluster_ids: Sequence[str] = (),
     partition_sha256: str = "",
     titles: AcceptedTitles | None = None,
-) -> SealedBatch:
+) -> OpenBatch:
     """A batch for one race. `salt` is 32 random bytes, fresh for each batch.
 
     Pools and clusters are those of a partition manifest; without one every problem is `train`, and its cluster is the
@@ -129,7 +129,7 @@ def seal(
         raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
     for problem in problems:
         check_problem(problem)
-    batch = SealedBatch(
+    batch = OpenBatch(
         race_id=race_id,
         problems=tuple(problems),
         pools=tuple(pools) or tuple[Pool, ...]("train" for _ in problems),
@@ -157,29 +157,29 @@ class BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     version: Literal[1] = 1
     batch_sha256: str
-    batch: SealedBatch
+    batch: OpenBatch
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
-def write_batch(path: Path, batch: SealedBatch) -> None:
+def write_batch(path: Path, batch: OpenBatch) -> None:
     """Write the batch with mode 0600, whole or not at all. Raises OSError when the folder can't be written."""
     write_whole(path, encode_batch(batch), mode=0o600)
 
 
-def read_batch(path: Path) -> SealedBatch:
+def read_batch(path: Path) -> OpenBatch:
     """The batch in a file. Raises ArenaError P4001 when it can't be read, and what `decode_batch` raises."""
     return decode_batch(read_file(path), str(path))
 
 
-def encode_batch(batch: SealedBatch) -> bytes:
+def encode_batch(batch: OpenBatch) -> bytes:
     """The batch as JSON, salt and answers included."""
-    typed = msgspec.convert(msgspec.to_builtins(batch), SealedBatch)  # an amount given as an integer becomes a float
+    typed = msgspec.convert(msgspec.to_builtins(batch), OpenBatch)  # an amount given as an integer becomes a float
     return _ENCODER.encode(BatchFile(batch_sha256=batch.batch_sha256, batch=typed))
 
 
-def decode_batch(content: bytes, place: str) -> SealedBatch:
+def decode_batch(content: bytes, place: str) -> OpenBatch:
     """The batch in these bytes; `place` names them in errors.
 
     Raises ArenaError P4001 for bytes that are no JSON, P4010 for another shape, spelling or hash, and what `seal`
@@ -211,7 +211,7 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
     return batch
 
 
-def read_kept(path: Path) -> SealedBatch:
+def read_kept(path: Path) -> OpenBatch:
     """As `read_batch`, at the cost of a look at the file while it stays as it was: every episode of a race asks for its
     batch, and reading one checks every problem and hash in it. Safe to use from several threads."""
     with coded(path, "P4001"):
@@ -221,7 +221,7 @@ def read_kept(path: Path) -> SealedBatch:
 
 
 @functools.lru_cache(maxsize=2)  # the race that runs, and one that people look at
-def _read_once(path: Path, stamp: tuple[int, ...]) -> SealedBatch:
+def _read_once(path: Path, stamp: tuple[int, ...]) -> OpenBatch:
     return read_batch(path)
 
 
@@ -243,7 +243,7 @@ class Disclosure(msgspec.Struct, frozen=True, kw_only=True):
         return not self.faults
 
 
-def check_release(record: ReleaseRecord, opened: Batch, batch: SealedBatch | None = None) -> Disclosure:
+def check_release(record: ReleaseRecord, opened: Batch, batch: OpenBatch | None = None) -> Disclosure:
     """The record against what the race opened with, and against the batch where that is at hand."""
     committed = {problem.problem_id: problem.cluster_commitment for problem in opened.problems}
     broken = []

@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from arena.bank.batch import SealedBatch, check_release
+from arena.bank.batch import OpenBatch, check_release
 from arena.records.model import ReleaseRecord
 from arena.visibility.rule import may_see
 from foundation.errors import ArenaError
@@ -50,7 +50,7 @@ class ReleasedPool(msgspec.Struct, frozen=True, kw_only=True):
 def released_pool(
     pool: LearntPool,
     releases: Iterable[ReleaseRecord],
-    batches: Iterable[SealedBatch],
+    batches: Iterable[OpenBatch],
     *,
     held_out: Sequence[Problem] = (),
     partition: OpenPartition | None = None,

@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from arena.bank.batch import SALT_BYTES, Batch, SealedBatch, SealedProblem, decode_batch, encode_batch, seal
+from arena.bank.batch import SALT_BYTES, Batch, OpenBatch, SealedProblem, decode_batch, encode_batch, seal
 from arena.bank.partition_file import PoolAssignment
 from arena.bank.signed import check_signed, decode_written, read_file
 from arena.chain.port import Beacon, BeaconRound, Signer, Timelock, Verifier
@@ -139,9 +139,7 @@ class SealedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.signed.notice
 
 
-def lock_batch(
-    batch: SealedBatch, round_number: int, *, timelock: Timelock, signer: Signer, made_ms: int
-) -> SealedFile:
+def lock_batch(batch: OpenBatch, round_number: int, *, timelock: Timelock, signer: Signer, made_ms: int) -> SealedFile:
     """The batch, readable from that round on."""
     ciphertext, public = timelock.encrypt(encode_batch(batch), round_number), batch.public
     notice = BatchNotice(
@@ -159,7 +157,7 @@ def lock_batch(
     return SealedFile(signed=signed, ciphertext=ciphertext)
 
 
-def open_batch(sealed: SealedFile, beacon_round: BeaconRound | None, *, timelock: Timelock) -> SealedBatch:
+def open_batch(sealed: SealedFile, beacon_round: BeaconRound | None, *, timelock: Timelock) -> OpenBatch:
     """The batch inside. `beacon_round` is the file's round, None while it is not published.
 
     Raises ArenaError V2085 before the round, saying when it comes; P4026 for another round or another signature; P4010

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.batch import BATCH_SUFFIX, BatchFile, SealedBatch, read_kept, write_batch
+from arena.bank.batch import BATCH_SUFFIX, BatchFile, OpenBatch, read_kept, write_batch
 from arena.bank.sealing import BatchNotice, SealedFile, open_batch, read_sealed, write_sealed
 from arena.chain.port import Beacon, BeaconRound, Timelock, Verifier
 from foundation.canonical import UNREADABLE_JSON
@@ -105,7 +105,7 @@ class Bank:
                 raise ArenaError("P4029", f"{again} of {batch.race_id} was raced in {earlier.race_id}")
         self._write(path, lambda path: write_batch(path, batch))
 
-    def batch(self, race_id: str) -> SealedBatch:
+    def batch(self, race_id: str) -> OpenBatch:
         """The open batch of a race. Raises ArenaError P4001 before it was opened, P4010 when it was edited."""
         return read_kept(self._batch_path(race_id))
 
@@ -168,7 +168,7 @@ class Bank:
             self.folder.mkdir(parents=True, exist_ok=True)
             write(path)
 
-    def _earlier(self, besides: str = "") -> Iterator[SealedBatch]:
+    def _earlier(self, besides: str = "") -> Iterator[OpenBatch]:
         """Earlier races' batches, their hashes unchecked: a reader that races one checks them. Raises ArenaError
         P4001 for one that can't be read."""
         for path in sorted(self.folder.glob(f"*{BATCH_SUFFIX}")):

@@ -49,7 +49,7 @@ class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
     """Asks doors, and the reads beside them, by their base URLs. Close it when done."""
 
     def __init__(self, auth: HttpAuth | None = None, *, answer_s: float = ANSWER_S) -> None:
-        """`auth` None: only `place` and `winner` can be asked. `answer_s`: for a whole answer."""
+        """`auth` None: only `place`, `winner` and `leaderboard` can be asked. `answer_s`: for a whole answer."""
         self._auth, self._answer_s = auth, answer_s
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False

@@ -43,13 +43,12 @@ from arena.records.port import (
 )
 from arena.store.postgres import PostgresStore
 from arena.submissions.submission import SignedSubmission, admit, hold_of, next_allowed_block, read_report, waiting_row
-from arena.view.reading import AXES
 from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
 from foundation.codes import PEER_LACKS
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
-from problems.model import POOLS, OutcomeScore
+from problems.model import AXES, POOLS, OutcomeScore
 
 STREAM = "door"
 REASON_CHARS_MAX = 500

@@ -1,8 +1,8 @@
-"""Tallies: which records of a log count for a race, said by its author in the note that it anchors.
+"""Digests: which records of a log count for a race, said by its author in the note that it anchors.
 
-Pure, but for `take_tally`, which reads one log. A tally is one more signature line of the signed note (C2SP
+Pure, but for `take_digest`, which reads one log. A digest is one more signature line of the signed note (C2SP
 signed-note: readers pass over lines of keys they don't know), so that the hash on chain covers it and
-`arena.records.log` reads the note as before. It is signed for itself, too, over text and tally together.
+`arena.records.log` reads the note as before. It is signed for itself, too, over text and digest together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from foundation.errors import ArenaError
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
 
-TALLY_DOMAIN = "agent-arena/tally/1"
+DIGEST_DOMAIN = "agent-arena/tally/1"
 COUNTED_KINDS = ("evaluation", "verdict", "attempt", "gate")
 _NUMBER_BYTES, _HASH_BYTES, _SIGNATURE_BYTES = 8, 32, 64
 _ZERO = "00" * _HASH_BYTES
@@ -53,8 +53,8 @@ def extend(count: Count, seq: int, content_sha256: str) -> Count:
     return Count(rows=count.rows + 1, rows_sha256=added)
 
 
-async def take_tally(store: PostgresStore, race_id: str, to_seq: int) -> LogDigest:
-    """The tally of our own log up to record `to_seq`, for a race or ("") qualifying. Raises V2021."""
+async def take_digest(store: PostgresStore, race_id: str, to_seq: int) -> LogDigest:
+    """The digest of our own log up to record `to_seq`, for a race or ("") qualifying. Raises V2021."""
     own, count, first_seq = store.validator, Count(), to_seq + 1
     async for record in store.records(own, kinds=COUNTED_KINDS, race_id=race_id):
         if record.seq > to_seq:
@@ -70,42 +70,42 @@ async def take_tally(store: PostgresStore, race_id: str, to_seq: int) -> LogDige
     return LogDigest(race_id=race_id, count=count, start=walk.position())
 
 
-def add_tally(note: str, tally: LogDigest, signer: Signer) -> str:
-    """A signed note with a tally's line: what is to be anchored for a roll."""
+def add_digest(note: str, digest: LogDigest, signer: Signer) -> str:
+    """A signed note with a digest's line: what is to be anchored for a roll."""
     text = note.partition("\n\n")[0]
-    name = _key_name(signer.hotkey, tally.race_id)
-    signature = signer.sign(_message(text, signer.hotkey, tally))
-    return note + note_line(name, signer.hotkey, _statement(tally) + signature)
+    name = _key_name(signer.hotkey, digest.race_id)
+    signature = signer.sign(_message(text, signer.hotkey, digest))
+    return note + note_line(name, signer.hotkey, _statement(digest) + signature)
 
 
-def read_tally(note: str, validator: str, race_id: str, verify_signature: Verifier) -> LogDigest:
-    """The tally of a race in a note whose checkpoint was read. Raises ArenaError U3043 when the note holds none, or
+def read_digest(note: str, validator: str, race_id: str, verify_signature: Verifier) -> LogDigest:
+    """The digest of a race in a note whose checkpoint was read. Raises ArenaError U3043 when the note holds none, or
     two, or one that its validator did not sign."""
     found = read_note_lines(note, _key_name(validator, race_id), validator)
     about = f"the note of {validator} for {race_id or 'qualifying'}"
     if len(note.encode()) > NOTE_BYTES_MAX or len(found) != 1:
-        raise ArenaError(LOG_UNFIT, f"{about} holds {len(found)} tallies")
-    tally, text = _stated(found[0][:-_SIGNATURE_BYTES], validator, race_id), note.partition("\n\n")[0]
-    if tally is None:
-        raise ArenaError(LOG_UNFIT, f"{about}: not a tally")
-    if not verify_signature(validator, _message(text, validator, tally), found[0][-_SIGNATURE_BYTES:]):
-        raise ArenaError(LOG_UNFIT, f"{about}: the tally is not signed by it")
-    return tally
+        raise ArenaError(LOG_UNFIT, f"{about} holds {len(found)} digests")
+    digest, text = _stated(found[0][:-_SIGNATURE_BYTES], validator, race_id), note.partition("\n\n")[0]
+    if digest is None:
+        raise ArenaError(LOG_UNFIT, f"{about}: not a digest")
+    if not verify_signature(validator, _message(text, validator, digest), found[0][-_SIGNATURE_BYTES:]):
+        raise ArenaError(LOG_UNFIT, f"{about}: the digest is not signed by it")
+    return digest
 
 
 def _key_name(validator: str, race_id: str) -> str:
-    return f"{TALLY_DOMAIN}/{validator}/{race_id or 'qualifying'}"
+    return f"{DIGEST_DOMAIN}/{validator}/{race_id or 'qualifying'}"
 
 
-def _statement(tally: LogDigest) -> bytes:
+def _statement(digest: LogDigest) -> bytes:
     """Rows and start as numbers, hash over the rows, hash of the record before the start, its peaks."""
-    numbers = (tally.count.rows, tally.start.after_seq)
-    hashes = (tally.count.rows_sha256 or _ZERO, tally.start.head or _ZERO, *tally.start.peaks)
+    numbers = (digest.count.rows, digest.start.after_seq)
+    hashes = (digest.count.rows_sha256 or _ZERO, digest.start.head or _ZERO, *digest.start.peaks)
     return b"".join(n.to_bytes(_NUMBER_BYTES, "big") for n in numbers) + bytes.fromhex("".join(hashes))
 
 
 def _stated(statement: bytes, validator: str, race_id: str) -> LogDigest | None:
-    """The tally that these bytes state, or None: one tally has one spelling."""
+    """The digest that these bytes state, or None: one digest has one spelling."""
     rows, after_seq = (int.from_bytes(statement[at : at + _NUMBER_BYTES], "big") for at in (0, _NUMBER_BYTES))
     rest = statement[2 * _NUMBER_BYTES :]
     hashes = [rest[at : at + _HASH_BYTES].hex() for at in range(0, len(rest), _HASH_BYTES)]
@@ -114,14 +114,14 @@ def _stated(statement: bytes, validator: str, race_id: str) -> LogDigest | None:
     start = LogStart(
         validator=validator, after_seq=after_seq, head=hashes[1] if after_seq else "", peaks=tuple(hashes[2:])
     )
-    tally = LogDigest(race_id=race_id, count=Count(rows=rows, rows_sha256=hashes[0] if rows else ""), start=start)
-    return tally if _statement(tally) == statement else None
+    digest = LogDigest(race_id=race_id, count=Count(rows=rows, rows_sha256=hashes[0] if rows else ""), start=start)
+    return digest if _statement(digest) == statement else None
 
 
-def _message(text: str, validator: str, tally: LogDigest) -> bytes:
+def _message(text: str, validator: str, digest: LogDigest) -> bytes:
     """What the line signs: its domain and race, the statement, and the note's text."""
-    name = _key_name(validator, tally.race_id)
-    return f"{name}\n{_statement(tally).hex()}\n{text}\n".encode()
+    name = _key_name(validator, digest.race_id)
+    return f"{name}\n{_statement(digest).hex()}\n{text}\n".encode()
 
 
 class SeamError(ArenaError):
@@ -165,8 +165,8 @@ class RowsCheck:
     def finish(self) -> LogStart:
         """Where the log stands at the note's size: another check can begin there.
 
-        Raises ArenaError U3042 when root or tally don't fit, U3043 when they do but a record is none, or where the note
-        alone does not fit, without a record.
+        Raises ArenaError U3042 when root or digest don't fit, U3043 when they do but a record is none, or where the
+        note alone does not fit, without a record.
         """
         name, size = self._point.validator, self._point.size
         code = LOG_UNFIT if self._start.after_seq == size else PEER_LIED

@@ -1,7 +1,7 @@
 """What is pulled from other validators: their logs, read up to the note that the chain holds, from any peer that has
 them; the operator's releases; and agents' sources.
 
-A log is held only after note, every leaf, every link, every whole record and the note's tally fit; until then
+A log is held only after note, every leaf, every link, every whole record and the note's digest fit; until then
 nothing of it can be read, whenever the process dies. Whether a log is held follows from its note alone, not from what
 was held before. A race is read from its first record, qualifying from where the last reading ended. If the rows do not
 follow on, the log is read from its beginning; if it fits then, it counts as it stands. A peer that
@@ -24,7 +24,7 @@ import msgspec
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
 from arena.exchange import port
-from arena.exchange.log_digest import RowsCheck, SeamError, read_tally
+from arena.exchange.log_digest import RowsCheck, SeamError, read_digest
 from arena.exchange.operator_files import (
     PIECE_BYTES,
     Operator,
@@ -143,7 +143,7 @@ class Puller:
             raise ArenaError(LOG_UNFIT, error.failure.detail) from error
         if point.validator != wanted.validator:
             raise ArenaError(LOG_UNFIT, f"{wanted.validator} anchored the note of {point.validator}")
-        due = read_tally(note, wanted.validator, wanted.race_id, self._verify)
+        due = read_digest(note, wanted.validator, wanted.race_id, self._verify)
         rows, most = point.size - due.start.after_seq, ROUND_ROWS_MAX if wanted.race_id else PULL_ROWS_MAX
         most = most if due.count.rows else 0  # where none counts there is none to ask for
         if not due.count.rows <= rows <= most:

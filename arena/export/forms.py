@@ -31,10 +31,10 @@ import pyarrow.parquet as pq
 
 from arena.export.files import LinesFile
 from arena.export.model import Format
-from arena.export.row import AXES, Conversation, ExecutedCall, TrajectoryFacts, Turn, ViewRow, tools_of
+from arena.export.row import Conversation, ExecutedCall, TrajectoryFacts, Turn, ViewRow, tools_of
 from harness.chat import ROLES, ChatMessage
 from judge.verdict import Opinion
-from problems.model import POOLS
+from problems.model import AXES, POOLS
 
 _GROUP_ROWS = 256
 _GROUP_CHARS = 8 << 20

@@ -30,7 +30,7 @@ from harness.limits import completion_cost
 from harness.tools.registry import PROFILES, profile_schemas
 from harness.trace import Completion, EmittedCall, Emitter, EvaluationBody, Surfaced, ToolCall
 from judge.verdict import Opinion, UnscoredVerdict, Verdict
-from problems.model import Axis, OutcomeScore, Pool
+from problems.model import AXES, Axis, OutcomeScore, Pool
 
 _AGENT: Origin = "agent"
 _ORIGIN_OF: dict[Emitter, Origin | None] = {"llm": None, "echoed": "echoed", "code": "code"}
@@ -325,7 +325,6 @@ def _is_same_text(sent: str, recorded: str) -> bool:
 
 
 _COUNT_MAX = 2**53 - 1  # of a canonical integer; sums of hostile counts must still fit a column
-AXES = ("title", "price", "service", "sku", "attribute")
 UNKNOWN_TOOLS = "[]"
 
 

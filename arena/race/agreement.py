@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from arena.chain.port import Commitment, Metagraph
 from arena.race.machine import AnchoredLog, ProgressClaims, RaceSettled, RaceState
 from arena.race.schedule import ANCHOR, RECEIPT, ROLLS, Roll, Timeline
-from arena.race.scores import SettlementInputs, pairs_given
+from arena.race.scores import Pair, SettlementInputs, pairs_given
 from arena.race.settle import CANCELLED, differences
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes
@@ -127,8 +127,6 @@ def _tag(name: RollName) -> bytes:
     parts = [_ROLL_DOMAIN, name.roll, name.race_id, name.policy_sha256, list(name.validators)]
     return hashlib.sha256(canonical_bytes(parts)).digest()[:_NAME_BYTES]
 
-
-Pair = tuple[str, str]  # (agent version id, problem id)
 
 RACES_REMEMBERED = 30
 

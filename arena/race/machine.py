@@ -212,7 +212,7 @@ class ReadChain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnchorLog(msgspec.Struct, frozen=True, kw_only=True):
-    """Sign a checkpoint of the log as it is, with the tally of what counts in this roll, and commit it, then append
+    """Sign a checkpoint of the log as it is, with the digest of what counts in this roll, and commit it, then append
     Committed. One that this node committed for this moment already is not replaced."""
 
     moment: RaceMoment

@@ -372,7 +372,7 @@ def differences(made: SettlementRecord, given: SettlementRecord) -> tuple[str, .
 
 def _stated(record: SettlementRecord) -> RaceInputs:
     if record.inputs is None:
-        raise ArenaError(_LEFT_OUT, f"{record.race_id}: its settlement states no inputs: an early release made it")
+        raise ArenaError(_LEFT_OUT, f"{record.race_id}: its settlement states no inputs: a cancelled race has none")
     return record.inputs
 
 

@@ -2,8 +2,8 @@
 and whether it may enter the queue, and beside which earlier ones the gate looks at it.
 
 Identities are content hashes, never signatures (which are randomised). The commitment binds a hotkey to one source,
-which leaves the miner only after it is accepted; the signature binds name, time and source to that hotkey. Admission is
-decided from public values alone: two validators that see the same chain and the same earlier submissions decide the
+which leaves the miner only after the chain took it; the signature binds name, time and source to that hotkey. Admission
+is decided from public values alone: two validators that see the same chain and the same earlier submissions decide the
 same, since cooldown and neighbours go by the blocks of *commitments*, never by arrival.
 """
 

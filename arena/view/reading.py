@@ -14,10 +14,9 @@ from harness.trace import Completion, EvaluationBody, Event, ToolCall
 from judge.render import Span, neutral_name, neutral_text, render
 from judge.rubric import GATES, QUALITY_LEVELS_E4, Rubric
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
-from problems.model import OutcomeScore, UnscoredOutcome
+from problems.model import AXES, OutcomeScore, UnscoredOutcome
 from problems.score import Constraint
 
-AXES = ("title", "price", "service", "sku", "attribute")
 StepKind = Literal["user", "thought", "said", "call", "result", "refused"]
 Field = tuple[str, str]  # name and value
 

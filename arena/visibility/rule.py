@@ -95,10 +95,7 @@ _YEAR_9999_MS = 253_402_300_799_000
 
 
 def released_moment(release: ReleaseRecord | None, now_ms: int) -> Moment:
-    """The moment of a race that was drawn, by its release record alone: None while the log has none.
-
-    Records of releases that did not state an opening opened the race by themselves.
-    """
+    """The moment of a race that was drawn, by its release record alone: "racing" while the log has none."""
     if release is None:
         return "racing"
     return "published" if now_ms >= release.opens_ms else "settled"

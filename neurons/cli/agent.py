@@ -23,7 +23,7 @@ from neurons.cli.options import BenchFlags, command, shipped_path
 from neurons.cli.presenter import EXIT_FAILED, badge, exit_code, is_json, refusal, say, share_text, show
 from neurons.practice.opening import Choice
 from problems.formats import write_problems
-from problems.model import OutcomeScore
+from problems.model import AXES, OutcomeScore
 
 if TYPE_CHECKING:
     from neurons.practice.run import RunRow
@@ -36,7 +36,6 @@ _EVIDENCE_CHARS = 100
 _TAIL_CHARS = 2_000  # of a failed agent's own output
 _COLOURS = {"accept": "green", "review": "yellow", "reject": "red"}
 _WIDTHS = {"problem": 18, "bucket": 7, "success": 8, "met": 5, "coeff": 6, "agentic": 7, "ended": 17}  # with gaps 80
-_AXES = ("title", "price", "service", "sku", "attribute")
 _LIFE_S = 10.0
 _WATCH_S = 0.3  # how often the file is looked at
 _SUITE = "s1"  # whose first problem `arena init` writes
@@ -213,7 +212,7 @@ def _cells(row: RunRow) -> tuple[str, ...]:
     success, met = "unscored", "-"
     if isinstance(outcome, OutcomeScore):
         success = "yes" if outcome.is_success else "no"
-        axes = [getattr(slot, axis) for slot in outcome.slots for axis in _AXES]
+        axes = [getattr(slot, axis) for slot in outcome.slots for axis in AXES]
         met = f"{sum(axis.hits for axis in axes)}/{sum(axis.total for axis in axes)}"
     coefficient = share_text(verdict.coefficient_e4) if isinstance(verdict, Verdict) else "-"
     ended = f"{body.failure.code} {body.stop}" if body.failure else body.stop

@@ -20,14 +20,14 @@ from msgspec.structs import replace
 from arena.bank.batch import Batch
 from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
-from arena.exchange.log_digest import add_tally, read_tally, take_tally
+from arena.exchange.log_digest import add_digest, read_digest, take_digest
 from arena.exchange.port import Progress
 from arena.race import agreement, machine
 from arena.race.admission import field_standings, seat, select_candidates
 from arena.race.decider import decide, race_items
 from arena.race.machine import Event, RaceObservation, RaceOpened, RaceSettled, RaceState, apply, force_of, succession
 from arena.race.schedule import ROLLS, Timeline, opening_ms, timeline, timeline_refusal
-from arena.race.scores import compared_with_others
+from arena.race.scores import Pair, compared_with_others
 from arena.race.settle import differences, settle
 from arena.race.weights import evidence_before
 from arena.records.log import note_sha256, read_checkpoint
@@ -467,9 +467,7 @@ class RaceClock:
             return None
         return timeline(state.opened.closes_ms, state.opened.policy.race)
 
-    def _done(
-        self, state: RaceState, earlier: list[RaceState], now_ms: int
-    ) -> dict[str, frozenset[agreement.Pair]] | None:
+    def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
         """What the others say they did, once it is heard, asked for now and then, from when stand-ins may be due until
         logs are anchored: what is done later need not stand in them."""
         draw, opened = state.draw, state.opened
@@ -516,7 +514,7 @@ async def read_chain(node: Node, effect: machine.ReadChain) -> machine.ChainRead
 async def anchor_log(
     node: Node, checkpoints: CheckpointLoop, effect: machine.AnchorLog, state: RaceState
 ) -> machine.Committed | None:
-    """Commit a note with this roll's tally; after a crash in between, the note that already stands. None for an empty
+    """Commit a note with this roll's digest; after a crash in between, the note that already stands. None for an empty
     log, or for one that nobody could ask for. Raises ArenaError U3031 where the chain refuses."""
     if node.sharing is None:
         return None
@@ -528,7 +526,7 @@ async def anchor_log(
         point = await checkpoints.newest()
         if point is None:
             return None
-        note = add_tally(point.note, await take_tally(node.store, race_id, point.size), node.signer)
+        note = add_digest(point.note, await take_digest(node.store, race_id, point.size), node.signer)
         held.keep_note(note)  # first: what the chain holds must be served
         await _put(node, note_sha256(note), effect.moment)
     checkpoint = read_checkpoint(note, verify)
@@ -552,7 +550,7 @@ async def _put(node: Node, sha256: str, moment: str) -> None:
 
 def _is_tallied(note: str, validator: str, race_id: str) -> bool:
     try:
-        read_tally(note, validator, race_id, verify)
+        read_digest(note, validator, race_id, verify)
     except ArenaError:
         return False
     return True

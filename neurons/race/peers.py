@@ -24,10 +24,11 @@ from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Answer, HttpPeers, NoteQuestion, Peer, ProgressQuestion, Question, SettlementQuestion
 from arena.exchange.pull import Puller, SourceRelay, Wanted
 from arena.race.admission import RaceRecords
-from arena.race.agreement import Pair, believed, countersign_value, validators_of
+from arena.race.agreement import believed, countersign_value, validators_of
 from arena.race.draw import permitted_validators
 from arena.race.machine import AdoptSettlement, AnchoredLog, PullLogs, RaceSettled, RaceState, own_log, succession
 from arena.race.schedule import ANCHOR, ANSWER_MS_MAX, RECEIPT, Roll, answer_ms
+from arena.race.scores import Pair
 from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content
 from arena.records.log import read_checkpoint

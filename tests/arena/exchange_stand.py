@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import HttpAuth, verify
 from arena.exchange import port
-from arena.exchange.log_digest import add_tally, extend, take_tally
+from arena.exchange.log_digest import add_digest, extend, take_digest
 from arena.exchange.operator_files import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, ShareRules
@@ -94,10 +94,10 @@ class Node:
         return await self.append(payloads, bodies)
 
     async def note(self, race_id: str = RACE, size: int | None = None) -> str:
-        """A signed note of the log with the tally of a race, kept by this node."""
+        """A signed note of the log with the digest of a race, kept by this node."""
         leaves = [leaf async for leaf in self.store.leaves(self.hotkey, to_seq=size)]
-        tally = await take_tally(self.store, race_id, len(leaves))
-        note = add_tally(signed_note(self.signer, leaves), tally, self.signer)
+        digest = await take_digest(self.store, race_id, len(leaves))
+        note = add_digest(signed_note(self.signer, leaves), digest, self.signer)
         self.held.keep_note(note)
         return note
 
@@ -213,9 +213,9 @@ class Handmade:
             self._rows.append(log_row(record, content=content))
             walk.take(record)
             count = extend(count, record.seq, record.content_sha256)
-        tally = port.LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
+        digest = port.LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
         point = replace(walk.checkpoint, size=max(claims, walk.seq))
-        self._note = add_tally(sign_checkpoint(point, self.signer), tally, self.signer)
+        self._note = add_digest(sign_checkpoint(point, self.signer), digest, self.signer)
         self.wanted = Wanted(validator=self.signer.hotkey, note_sha256=note_sha256(self._note), race_id=race_id)
 
     async def ask(self, peer: port.Peer, question: port.NoteQuestion) -> str:

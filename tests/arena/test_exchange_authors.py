@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.exchange.log_digest import add_tally, read_tally
+from arena.exchange.log_digest import add_digest, read_digest
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Claim, Count, LogDigest, Peer, RowsQuestion
 from arena.exchange.pull import Pulled, PullPace, Wanted
@@ -45,27 +45,30 @@ async def anchored(case: Case, note: str, race_id: str = RACE) -> Pulled:
 async def test_an_author_cannot_show_a_record_to_some_and_hide_it_from_others(case: Case) -> None:
     """Its note counts the records: who gets fewer holds nothing, who gets all holds all."""
     note = await case.author.note()
-    tally = read_tally(note, case.author.hotkey, RACE, verify)
-    assert (tally.count.rows, tally.start.after_seq) == (6, 0)
+    digest = read_digest(note, case.author.hotkey, RACE, verify)
+    assert (digest.count.rows, digest.start.after_seq) == (6, 0)
     plain = note.rpartition("— ")[0]
     change = msgspec.structs.replace
     for wrong in (
-        change(tally, count=Count()),
-        change(tally, count=change(tally.count, rows=5)),
-        change(tally, count=change(tally.count, rows=7)),
-        change(tally, start=LogStart(validator=tally.start.validator, after_seq=1, head="ab" * 32, peaks=("cd" * 32,))),
+        change(digest, count=Count()),
+        change(digest, count=change(digest.count, rows=5)),
+        change(digest, count=change(digest.count, rows=7)),
         change(
-            tally, start=LogStart(validator=tally.start.validator, after_seq=9, head="ab" * 32, peaks=("cd" * 32,) * 2)
+            digest, start=LogStart(validator=digest.start.validator, after_seq=1, head="ab" * 32, peaks=("cd" * 32,))
         ),
         change(
-            tally, start=LogStart(validator=tally.start.validator, after_seq=16, head="ab" * 32, peaks=("cd" * 32,))
+            digest,
+            start=LogStart(validator=digest.start.validator, after_seq=9, head="ab" * 32, peaks=("cd" * 32,) * 2),
+        ),
+        change(
+            digest, start=LogStart(validator=digest.start.validator, after_seq=16, head="ab" * 32, peaks=("cd" * 32,))
         ),
     ):
-        pulled = await anchored(case, add_tally(plain, wrong, case.author.signer))
+        pulled = await anchored(case, add_digest(plain, wrong, case.author.signer))
         assert pulled.log is None
 
 
-async def test_a_tally_of_another_hotkey_or_of_another_note_does_not_count(case: Case) -> None:
+async def test_a_digest_of_another_hotkey_or_of_another_note_does_not_count(case: Case) -> None:
     note, eve = await case.author.note(), generate_signer()
     plain = note.rpartition("— ")[0]
     line = note.rpartition("— ")[2]
@@ -77,7 +80,7 @@ async def test_a_tally_of_another_hotkey_or_of_another_note_does_not_count(case:
     by_eve = f"{plain}— {line.split(' ')[0]} {base64.b64encode(forged).decode()}\n"
     for wrong in (moved, by_eve):
         with pytest.raises(ArenaError) as caught:
-            read_tally(wrong, case.author.hotkey, RACE, verify)
+            read_digest(wrong, case.author.hotkey, RACE, verify)
         assert caught.value.failure.code == "U3043"
 
 
@@ -101,7 +104,7 @@ async def test_a_record_that_is_none_makes_the_log_unfit_and_blames_no_peer(case
         assert (pulled.unfit is None) == is_held
 
 
-async def test_a_note_without_a_tally_of_the_race_holds_no_log_and_blames_its_author(case: Case) -> None:
+async def test_a_note_without_a_digest_of_the_race_holds_no_log_and_blames_its_author(case: Case) -> None:
     note = await case.author.note()
     twice = f"{note}—{note.rpartition(chr(10) + chr(8212))[2]}"
     for wrong in (note.rpartition("— ")[0], await case.author.note("r2"), twice):
@@ -117,9 +120,9 @@ async def test_a_log_over_its_round_is_refused_unread_and_of_qualifying_not_pass
     qualifying = await case.author.anchor("")
     await case.author.evaluate([5])
     race, nothing = await case.author.anchor(), await case.author.note("r9")
-    tally = read_tally(nothing, case.author.hotkey, "r9", verify)
-    idle = msgspec.structs.replace(tally, start=LogStart(validator=case.author.hotkey))
-    nothing = add_tally(nothing.rpartition("— ")[0], idle, case.author.signer)
+    digest = read_digest(nothing, case.author.hotkey, "r9", verify)
+    idle = msgspec.structs.replace(digest, start=LogStart(validator=case.author.hotkey))
+    nothing = add_digest(nothing.rpartition("— ")[0], idle, case.author.signer)
     monkeypatch.setattr(case.ask, "rows", None)  # of neither is a row asked for
     assert (await case.pull(wanted=race)).unfit.code == "U3043"
     case.author.held.keep_note(nothing)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from arena.bank.batch import SealedBatch, seal, write_batch
+from arena.bank.batch import OpenBatch, seal, write_batch
 from arena.bank.released_problems import released_pool
 from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError
@@ -33,14 +33,14 @@ def wish(number: int, *answers: int) -> Problem:
     return Problem(problem_id=f"p{number}", bucket=bucket, query=f"kettle number {number}", rewards=items)
 
 
-def batch_of(race_id: str, dealt: dict[Pool, list[Problem]]) -> SealedBatch:
+def batch_of(race_id: str, dealt: dict[Pool, list[Problem]]) -> OpenBatch:
     """A batch whose clusters are the problems' own: what a bank without a partition would say of each."""
     problems = [problem for pool in dealt for problem in dealt[pool]]
     pools = [pool for pool in dealt for _ in dealt[pool]]
     return seal(race_id, problems, race_id.encode().ljust(32, b"."), pools=pools)
 
 
-def release_of(batch: SealedBatch) -> ReleaseRecord:
+def release_of(batch: OpenBatch) -> ReleaseRecord:
     return ReleaseRecord(
         race_id=batch.race_id,
         batch_sha256=batch.batch_sha256,
@@ -56,7 +56,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.folder, self.log = folder, ExportLog()
 
-    def add(self, batch: SealedBatch, *, is_released: bool = True, is_kept: bool = True) -> None:
+    def add(self, batch: OpenBatch, *, is_released: bool = True, is_kept: bool = True) -> None:
         if is_kept:
             (self.folder / "bank").mkdir(parents=True, exist_ok=True)
             write_batch(self.folder / "bank" / f"{batch.race_id}.batch.json", batch)

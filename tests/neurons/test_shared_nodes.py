@@ -7,11 +7,9 @@ import asyncio
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner
 
 from foundation.errors import ArenaError
@@ -28,12 +26,6 @@ AGENTS = (
     DemoAgent("expert", "//Ada", baseline_source("scripted-expert")),
     DemoAgent("subtask", "//Dov", reference_agent("subtask").source),
 )
-
-
-@pytest.fixture(scope="module")
-def base() -> Iterator[Path]:
-    with short_folder() as folder:
-        yield folder
 
 
 def cli(*arguments: str) -> str:
@@ -67,16 +59,16 @@ def counted(found: dict[str, Any]) -> set[str]:
 
 
 def test_nodes_that_share_a_race_settle_alike_whoever_got_the_operators_files_and_the_agents(
-    base: Path, small_catalogue: Path
+    small_catalogue: Path,
 ) -> None:
-    network = Network(base, small_catalogue)
-    first, second = SharedNode(network, "//First", 50_000), SharedNode(network, "//Second", 30_000)
-    shadow = SharedNode(network, "//Shadow", 40_000, is_shadow=True)
-    nodes = (first, second, shadow)
-    first.publish()
-    committed = [(agent, network.commit(agent)) for agent in AGENTS]
-    agents = {submission.agent_version_id for _, submission in committed}
-    with contextlib.ExitStack() as stack:
+    with short_folder() as base, contextlib.ExitStack() as stack:
+        network = Network(base, small_catalogue)
+        first, second = SharedNode(network, "//First", 50_000), SharedNode(network, "//Second", 30_000)
+        shadow = SharedNode(network, "//Shadow", 40_000, is_shadow=True)
+        nodes = (first, second, shadow)
+        first.publish()
+        committed = [(agent, network.commit(agent)) for agent in AGENTS]
+        agents = {submission.agent_version_id for _, submission in committed}
         processes = [stack.enter_context(node.running()) for node in nodes]
         for agent, submission in committed:
             first.hand_in(agent, submission)
@@ -87,13 +79,13 @@ def test_nodes_that_share_a_race_settle_alike_whoever_got_the_operators_files_an
         require_equal(nodes, race, agents)
         require_files(nodes, network.policy.policy_sha256)
         stop_all(processes)
-    assert [process.returncode for process in processes] == [0, 0, 0]
-    first_weights, second_weights, shadow_weights = (
-        asyncio.run(network.chain.weights(node.signer.hotkey)) for node in nodes
-    )
-    assert first_weights == second_weights != ()
-    assert shadow_weights == ()
-    require_named(first, race)
+        assert [process.returncode for process in processes] == [0, 0, 0]
+        first_weights, second_weights, shadow_weights = (
+            asyncio.run(network.chain.weights(node.signer.hotkey)) for node in nodes
+        )
+        assert first_weights == second_weights != ()
+        assert shadow_weights == ()
+        require_named(first, race)
 
 
 def require_equal(nodes: tuple[SharedNode, ...], race: str, agents: set[str]) -> None:

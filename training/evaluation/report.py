@@ -24,9 +24,9 @@ from arena.policy import Policy
 from foundation.canonical import content_hash, text_hash
 from foundation.errors import ArenaError
 from problems.formats import problem_bytes
-from problems.model import BUCKETS, Problem
+from problems.model import AXES, BUCKETS, Problem
 from training.model import Decode, EpisodeResult
-from training.rollouts.rollout import AXES, EpisodeFile, RunJobs, jobs_of
+from training.rollouts.rollout import EpisodeFile, RunJobs, jobs_of
 from training.run_context import RunContext
 
 _RESAMPLES = 2_000  # of a bootstrap

@@ -32,7 +32,7 @@ from harness.inference.port import ModelReply, Upstream
 from harness.inference.reply import arguments_text
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, ToolCall
-from problems.model import OutcomeScore, Problem
+from problems.model import AXES, OutcomeScore, Problem
 from training.corpus.gates import RECOMMEND, recommended_ids
 from training.model import Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
 from training.models.render import Qwen3Codec
@@ -185,7 +185,6 @@ def _message(plain: dict[str, Any]) -> Message:
     )
 
 
-AXES = ("title", "price", "service", "sku", "attribute")
 _UNIT = 10_000
 
 
