@@ -176,13 +176,14 @@ def test_all_processes_keep_to_an_endpoints_requests_at_once_and_a_killed_one_ho
     came, ends = threading.Semaphore(0), threading.Event()
     hangs = lambda request: (came.release(), ends.wait(60), answer()(request))[2]  # noqa: E731
     with OtherServer(hangs, hangs) as server:
-        ours = OpenAIUpstream("ours", server.base_url, "", 200, at_once=2, slots=tmp_path / "ours")
+        limits = {"at_once": 2, "slots": tmp_path / "ours"}
+        ours, patient = (OpenAIUpstream("ours", server.base_url, "", wait_ms, **limits) for wait_ms in (200, 20_000))
         holders = [subprocess.Popen([sys.executable, "-c", ASKS, server.base_url, tmp_path / "ours"]) for _ in range(2)]
         assert all(came.acquire(timeout=60) for _ in holders)
         with pytest.raises(ArenaError, match=r"U3008.*all 2 requests at once were under way for 0\.2 s"):
             ours.complete("{}")
         holders[0].kill()
-        assert holders[0].wait(10) and not isinstance(ours.probe("{}"), Failure)
+        assert holders[0].wait(10) and not isinstance(patient.probe("{}"), Failure)
         ends.set()
         assert holders[1].wait(60) == 0 and len(server.bodies) == 3
     (tmp_path / "file").write_text("")
