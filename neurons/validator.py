@@ -29,11 +29,10 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 
-import structlog
-
 from foundation.backoff import NextTry
 from foundation.codes import HOTKEY_IN_USE, NO_ENDPOINT
 from foundation.errors import ArenaError, Failure
+from foundation.logs import get_logger
 from neurons.health.metrics import Metrics
 from neurons.health.status import Ending, NodeFile, read_node_file, write_node_file
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
@@ -67,7 +66,7 @@ def run_validator(settings: Settings) -> None:
 async def _run(settings: Settings) -> None:
     """One life after the other: what mends itself is waited for, with growing pauses, and never ends the process. A
     signal that comes while the node is opening undoes what was opened."""
-    loop, running, log = asyncio.get_running_loop(), asyncio.current_task(), structlog.get_logger()
+    loop, running, log = asyncio.get_running_loop(), asyncio.current_task(), get_logger()
     assert running is not None
     metrics, wait, since_ms = Metrics(), NextTry(), 0
     serve_probes(metrics.registry, settings.state_dir, unix_ms, settings.metrics_host, settings.metrics_port)

@@ -16,6 +16,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from foundation import logs
+
 settings.register_profile(
     "shared-machine",
     deadline=None,
@@ -62,3 +64,4 @@ def logs_as_they_were() -> Iterator[None]:
     """A command sends logs to the stderr of its test, which closes with it; the next test has another."""
     yield
     structlog.reset_defaults()
+    logs._wanted.clear()

@@ -25,6 +25,7 @@ from arena.chain.keys import public_key
 from arena.chain.port import ChainResult, Signer
 from foundation.codes import HOTKEY_IN_USE
 from foundation.errors import ArenaError
+from foundation.logs import get_logger
 
 if TYPE_CHECKING:
     import bittensor
@@ -87,10 +88,8 @@ async def turn_of(
                 raise TurnTakenError(f"another extrinsic of {hotkey} has been on its way for {wait_s:.0f} s")
             await asyncio.sleep(_POLL_S)
         if (waited_s := now_s() - since_s) > _LONG_S:
-            import structlog  # commands that send nothing come here, too
-
             text = f"an extrinsic waited {waited_s:.0f} s for an earlier one of this hotkey"
-            structlog.get_logger().warning("sender waited", hotkey=hotkey, seconds=round(waited_s), text=text)
+            get_logger().warning("sender waited", hotkey=hotkey, seconds=round(waited_s), text=text)
         yield
     finally:
         os.close(handle)

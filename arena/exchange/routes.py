@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
 
 import msgspec
-import structlog
 from fastapi import FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -23,6 +22,7 @@ from arena.exchange.port import QUESTIONS, RowsQuestion
 from arena.export.model import LogRow
 from foundation.codes import PEER_LACKS, TAIL_BAD_REQUEST
 from foundation.errors import ArenaError
+from foundation.logs import get_logger
 from harness.catalogue.server import network_of
 
 PIECE_BYTES = 64 << 10
@@ -144,4 +144,4 @@ class RowStream(StreamingResponse):
                 async with aclosing(self._pieces):
                     await super().__call__(scope, receive, send)
         except ArenaError as error:
-            structlog.get_logger().warning("tail ended early", code=error.failure.code, detail=error.failure.detail)
+            get_logger().warning("tail ended early", code=error.failure.code, detail=error.failure.detail)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from arena.gate.likeness import Hashes, Sketch, contains, joined, make_sketch, text_phrases
+from arena.gate.likeness import Hashes, Sketch, contains, distinct, joined, make_sketch, text_phrases
 from arena.gate.rules import Finding, finding
 from arena.gate.scopes import Tree
 from arena.policy import GateRules
@@ -57,7 +57,7 @@ def make_knowledge(
     does not parse.
     """
     searchable = (product_id for product_id in product_ids if _SEARCHABLE.fullmatch(product_id))
-    ids = np.unique(np.fromiter(map(int, searchable), dtype=np.uint64))
+    ids = distinct(np.fromiter(map(int, searchable), dtype=np.uint64))
     grams = [text_grams(text, rules.ngram_words) for text in texts]
     sketches = [*map(make_sketch, published_agents), *published_sketches]
     text = joined(grams)

@@ -217,7 +217,7 @@ def text_phrases(literals: Iterable[object]) -> Hashes:
 def runs(tokens: Hashes, length: int = RUN_TOKENS) -> Hashes:
     """The hashes of all runs of `length` tokens that lie within one function, sorted and distinct."""
     hashes = _run_hashes(tokens, length)
-    return np.unique(hashes[hashes != _GAP])
+    return distinct(hashes[hashes != _GAP])
 
 
 def _run_hashes(tokens: Hashes, length: int) -> Hashes:
@@ -399,7 +399,13 @@ _TEXTS = _Kind("texts", "texts", less, np.asarray, contained_e4, "of the texts s
 
 def joined(parts: Iterable[Hashes]) -> Hashes:
     """The sorted, distinct values of all parts."""
-    return np.unique(np.concatenate([_NOTHING, *parts]))
+    return distinct(np.concatenate([_NOTHING, *parts]))
+
+
+def distinct(values: Hashes) -> Hashes:
+    """Sorted, each once. (`np.unique` imports masked arrays, 10 ms, and hashes what is then sorted.)"""
+    values = np.sort(values)
+    return np.asarray(values[np.append(np.ones_like(values[:1]), values[1:] != values[:-1]).astype(np.bool_)])
 
 
 # -- classes

@@ -19,10 +19,10 @@ from typing import Literal, get_args
 
 import msgspec
 import orjson
-import structlog
 
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
+from foundation.logs import get_logger
 from harness.limits import EpisodeLimits
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
 from harness.sandbox.jail import Bubblewrap, EntryMode, JailSandbox, Reference
@@ -42,7 +42,6 @@ _SWITCHES = (
     ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
     ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
 )
-_LOG = structlog.get_logger(__name__)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +151,9 @@ def open_sandbox(
         reasons.append(f"{attempt.subject}: {attempt.reason}")
     if wanted in get_args(LevelName):
         raise ArenaError("V2001", "; ".join(reasons))
-    _LOG.warning("sandbox.reference_agents_only", detail="no jail: only shipped agents run here", reasons=reasons)
+    get_logger().warning(
+        "sandbox.reference_agents_only", detail="no jail: only shipped agents run here", reasons=reasons
+    )
     level = SandboxLevel(
         name="reference-agents-only",
         layers=("rlimits",),

@@ -13,7 +13,6 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -138,6 +137,8 @@ app = typer.Typer(cls=ArenaGroup, no_args_is_help=True, pretty_exceptions_enable
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
+        from importlib.metadata import version
+
         typer.echo(f"agent-arena {version('agent-arena')}")
         raise typer.Exit()
 
@@ -192,6 +193,8 @@ def run_guarded(program: Callable[[], int | None], *, is_json: bool = False) -> 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `arena`. Always ends with SystemExit, whose code is the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else NumPy's import starts threads: 50 ms
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # else all that is installed is searched for some: 10 ms
     look = {}
     if os.environ.get("NO_COLOR"):
         look = {"color": False}

@@ -10,7 +10,6 @@ the one that the state folder names or, with a DSN, ARENA_BODIES_URL.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import inspect
@@ -27,6 +26,7 @@ from arena.chain.keys import verify
 from arena.chain.port import Signer
 from arena.store.location import StoreLocation, default_state_dir, read_location
 from foundation.errors import ArenaError
+from foundation.logs import configure_logs
 from neurons.cli.presenter import printing_json
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class StoreFlags:
 
     def run(self, work: Callable[[PostgresStore], Coroutine[Any, Any, T]], *, is_owner: bool = False) -> T:
         """What `work` returns, given the store. Raises ArenaError as `open`."""
+        import asyncio  # 10 ms, here and below: many commands await nothing
 
         async def opened() -> T:
             async with self.open(is_owner=is_owner) as store:
@@ -297,8 +298,6 @@ def _flat(function: Callable[..., object], has_json: bool) -> Callable[..., None
         shared.append(inspect.Parameter("as_json", keyword, default=False, annotation=option))
 
     def call(**given: Any) -> None:
-        from neurons.settings.observe import configure_logs
-
         configure_logs(level="warning")  # stdout is for results; a long-running command asks for more
         for place in given.values():
             if isinstance(place, Path) and _URL.match(str(place)):
@@ -308,6 +307,8 @@ def _flat(function: Callable[..., object], has_json: bool) -> Callable[..., None
             given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
         with printing_json(is_wanted):
             if inspect.iscoroutine(work := function(**given)):
+                import asyncio
+
                 asyncio.run(work)
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__

@@ -153,12 +153,10 @@ def validator(
         require_startable(with_held_release(resolved.settings))
         show(resolved.rows, [])
         return
-    import structlog
-
-    from neurons.settings.observe import configure_logs
+    from foundation.logs import configure_logs, get_logger
 
     configure_logs(resolved.settings.log_level)
-    structlog.get_logger().info("starting", text="starting: the program")  # its imports take a second or two
+    get_logger().info("starting", text="starting: the program")  # its imports take a second or two
     from neurons.validator import run_validator
 
     run_validator(resolved.settings)

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import msgspec
-import structlog
 
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Subtensor
@@ -42,6 +41,7 @@ from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonica
 from foundation.codes import FILE_UNUSABLE, FILES_LACKING, POLICY_WAITS
 from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError, Failure
+from foundation.logs import get_logger
 from neurons.health.metrics import Metrics
 from neurons.health.status import OperatorFacts
 from neurons.settings.inputs import shared_titles_folder, suite_folder
@@ -87,7 +87,7 @@ class OperatorFiles:
     ) -> None:
         """`settings` as they were given; of a node that shares no races nobody is asked."""
         self._settings, self._operator, self._own_hotkey, self._chain = settings, operator, own_hotkey, chain
-        self._sharing, self._metrics, self._log = sharing, metrics, structlog.get_logger()
+        self._sharing, self._metrics, self._log = sharing, metrics, get_logger()
         self.store = open_releases(settings.state_dir)
         self._puller = ReleasePuller(sharing.peers, self.store, operator, verify) if sharing else None
         self._said = frozenset[tuple[str, str]]()  # complaints (peer, code) of the turn before

@@ -18,8 +18,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import structlog
-
 from arena.bank.batch import SALT_BYTES, seal
 from arena.bank.sealing import SealedFile, lock_batch
 from arena.bank.stock import Bank
@@ -42,6 +40,7 @@ from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
 from foundation.codes import HOTKEY_IN_USE, NO_PERMIT
 from foundation.errors import ArenaError
+from foundation.logs import get_logger
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
@@ -80,7 +79,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     titles of the suite), P4001, P4006, P4014 or P4010 (the suite), V2062 and U3035 (this node may not race), U3037,
     U3039 and V2032 (the chain has not what this release asks). For each `arena doctor` has a row that fails.
     """
-    stage = functools.partial(structlog.get_logger().info, "starting")
+    stage = functools.partial(get_logger().info, "starting")
     signer, chain, objects = require_settings(settings), chain_of(settings), open_bodies(settings)
     make_own_folder(settings.state_dir)
     require_ports(settings)
@@ -137,7 +136,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
             state_dir=settings.state_dir,
             now_ms=unix_ms,
             metrics=metrics,
-            log=structlog.get_logger(),
+            log=get_logger(),
             purse=Purse(store, settings.budget, most_of_episode(*spending), episode_costs(*spending), unix_ms),
             variants=suite_variants(suite, lambda: inputs.catalogue_products(settings)),
             serving=serving,
@@ -175,7 +174,7 @@ def problem_source(
     @functools.cache
     def maker() -> ProblemMaker:
         text = "an index is built, of which races' problems are made: about 20 s"
-        structlog.get_logger().info("index", text=text)
+        get_logger().info("index", text=text)
         made = ProblemMaker(TitleIndex(products()))
         made.exclude(public)
         return made
@@ -287,7 +286,7 @@ async def _open_pool(
     """The node's workers, running. Raises ArenaError V2001, V2062."""
     workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
     if workers < settings.workers:
-        structlog.get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
+        get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
     setups = tuple(worker_setup(settings, policy, upstreams, judges, slot) for slot in range(workers))
     pool = WorkerPool(setups, episode_deadline_s(policy))
     stack.push_async_callback(pool.stop)
@@ -326,7 +325,7 @@ def open_serving(
         door=door.fileno() if door else None,
         log_level=settings.log_level,
     )
-    return Serving(setup, reads, door, structlog.get_logger())
+    return Serving(setup, reads, door, get_logger())
 
 
 def open_bodies(settings: Settings) -> BodyObjects | None:
@@ -369,7 +368,7 @@ async def _open_store(
         raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
     if came:
         text = f"{came:,} records that this store lacked came back from {settings.bodies_url}"
-        structlog.get_logger().warning("log goes on from its copy", records=came, text=text)
+        get_logger().warning("log goes on from its copy", records=came, text=text)
     location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
     write_location(settings.state_dir, location)
     return store, location

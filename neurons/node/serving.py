@@ -23,10 +23,10 @@ from arena.chain.opening import open_subtensor
 from arena.door.service import Desk, Door
 from arena.web.server import DoorServer, TailServer
 from foundation.errors import ArenaError, Failure
+from foundation.logs import configure_logs
 from neurons.loops.serving import LINE_BYTES_MAX, ServingSetup
 from neurons.race.log import open_explainer, open_reading
 from neurons.settings.chain import unix_ms
-from neurons.settings.observe import configure_logs
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -29,10 +29,8 @@ from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError, nearest
 from harness.agents.registry import published_sources
 from harness.catalogue.analysis import analyzer_sha256
-from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.layout import FORMAT
 from harness.catalogue.native import Engine, open_catalogue
-from harness.catalogue.synthetic import generate
 from harness.tools.registry import printed_tools
 from neurons.settings.settings import Settings
 from problems.formats import read_problems, write_problems
@@ -88,6 +86,9 @@ def prepare_catalogue(settings: Settings) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a cluster's machine come here together
         if path.exists():
             return path
+        from harness.catalogue.build import build_index, write_documents  # neither is needed again
+        from harness.catalogue.synthetic import generate
+
         documents = Path(folder) / "documents.jsonl"
         with documents.open("wb") as stream:
             write_documents(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED), stream)

@@ -14,12 +14,12 @@ import sys
 from collections import Counter
 
 import msgspec
-import structlog
 
 from foundation.backoff import Backoff
 from foundation.canonical import text_hash
 from foundation.codes import HOST_FAILED, JOB_QUARANTINED, WORKER_DIED
 from foundation.errors import ArenaError, Failure
+from foundation.logs import get_logger
 from harness.inference.gateway import ModelUsage
 from harness.sandbox.port import SandboxLevel
 from neurons.health.status import RestingSlot
@@ -179,7 +179,7 @@ class WorkerPool:
             since_ms, tries = (before.since_ms, before.tries + 1) if before else (unix_ms(), 1)
             self._resting[setup.slot] = RestingSlot(slot=setup.slot, since_ms=since_ms, tries=tries, failure=failure)
             about = {"slot": setup.slot, "tries": tries, "again_s": RESTS.pause_ms(tries) / 1_000}
-            structlog.get_logger().warning("slot.rests", **about, code=failure.code, detail=failure.detail)
+            get_logger().warning("slot.rests", **about, code=failure.code, detail=failure.detail)
             return False
         self._resting.pop(setup.slot, None)
         return True

@@ -20,6 +20,7 @@ from arena.records.model import StoredCheckpoint
 from arena.records.port import StoreSize, WeightsResult
 from arena.store.embedded import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
+from foundation import logs
 from foundation.codes import lookup
 from foundation.errors import Failure
 from neurons.cli.app import app
@@ -27,7 +28,6 @@ from neurons.health import status as health
 from neurons.health.metrics import Metrics
 from neurons.node.reporting import next_deadline, serve_probes
 from neurons.race.sentences import top_sentence, weights_sentence
-from neurons.settings import observe
 from tests.arena.log_stand import settlement
 from tests.arena.tail_stand import free_port
 from tests.keys import generate_signer
@@ -266,7 +266,7 @@ def test_weights_name_who_is_paid_and_a_rate_limit_says_that_nothing_is_to_do() 
 
 
 def test_a_terminal_shows_an_events_sentence_and_nothing_else_of_it() -> None:
-    render = observe._for_people(lambda *given: "fields")  # type: ignore[arg-type]
+    render = logs._for_people(lambda *given: "fields")  # type: ignore[arg-type]
     stamp = "2026-11-23T09:28:39.6Z"
     event = {"event": "race", "timestamp": stamp}
     assert render(None, "info", {**event, "text": "it is settled"}) == "09:28:39 UTC  it is settled"

@@ -10,19 +10,39 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
-import structlog
-from structlog.typing import EventDict, Processor
 
 from foundation.errors import printable, redacted
 
+if TYPE_CHECKING:
+    from structlog.dev import ConsoleRenderer
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor
+
 LogLevel = Literal["debug", "info", "warning", "error"]
+_wanted: list[LogLevel] = []  # the level, until somebody asks for a logger
 
 
 def configure_logs(level: LogLevel = "info") -> None:
-    """Send structlog events to stderr: for people on a terminal, JSON lines otherwise."""
+    """Let structlog's events go to stderr: for people on a terminal, JSON lines otherwise. It is imported with the
+    first logger: most commands say nothing, and it takes as long as their own modules."""
+    _wanted[:] = [level]
+
+
+def get_logger() -> FilteringBoundLogger:
+    """A logger of structlog's, as `configure_logs` said last."""
+    import structlog
+
+    if _wanted:
+        _send_to_stderr(_wanted.pop())
+    logger: FilteringBoundLogger = structlog.get_logger()
+    return logger
+
+
+def _send_to_stderr(level: LogLevel) -> None:
+    import structlog
+
     shown: list[Processor] = [
         structlog.processors.format_exc_info,
         structlog.processors.JSONRenderer(serializer=lambda event, **how: orjson.dumps(event, how["default"]).decode()),
@@ -44,13 +64,14 @@ def configure_logs(level: LogLevel = "info") -> None:
     )
 
 
-def _for_people(otherwise: structlog.dev.ConsoleRenderer) -> Callable[[Any, str, EventDict], str]:
+def _for_people(otherwise: ConsoleRenderer) -> Callable[[Any, str, EventDict], str]:
     """A renderer that shows an event's `text` (none where it is ""), and any other event as fields."""
+    from structlog import DropEvent
 
     def render(logger: Any, name: str, event: EventDict) -> str:
         text = event.get("text")
         if text == "":  # what only the machinery needs
-            raise structlog.DropEvent
+            raise DropEvent
         if text:
             return f"{str(event['timestamp'])[11:19]} UTC  {printable(text)}"
         said = {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
