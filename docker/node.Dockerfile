@@ -25,7 +25,7 @@ COPY *.whl constraints.txt /wheel/
 
 FROM ${WHEEL} AS wheel
 RUN python -m venv /opt/arena \
-    && /opt/arena/bin/pip install --no-cache-dir --constraint /wheel/constraints.txt /wheel/*.whl
+    && /opt/arena/bin/pip install --no-cache-dir --constraint /wheel/constraints.txt "$(echo /wheel/*.whl)[search]"
 
 FROM python:3.11-slim-bookworm
 ARG COMMIT=unknown

@@ -265,7 +265,7 @@ def open_engine(name: str, path: Path) -> Engine | LuceneCatalogue:
     try:
         return open_catalogue(path, kernel=cast(Kernel, name))
     except ImportError as error:
-        raise ArenaError("V2060", f"{error}; install with: pip install numba, or choose numpy") from error
+        raise ArenaError("V2060", f"{error}; install agent-arena[search], or choose numpy") from error
 
 
 def build_engine(

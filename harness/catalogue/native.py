@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foundation.errors import ArenaError
+from foundation.logs import get_logger
 from harness.catalogue import layout
 from harness.catalogue.analysis import analyzer_sha256
 from harness.catalogue.build import Columns, denominators, inverse_frequencies, posting_scores
@@ -240,6 +241,8 @@ def choose_accumulate(kernel: Kernel, documents: int) -> Accumulate:
     except ImportError:
         if kernel == "numba":
             raise
+        text = f"{documents:,} documents are searched without numba, slowly; install agent-arena[search]"
+        get_logger().warning("numba is missing", text=text)
         return accumulate
 
 

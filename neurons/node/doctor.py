@@ -130,10 +130,14 @@ def _judge_bytes(place: str, free: int, least: int, good: int) -> DoctorCheck:
 
 
 def check_engine(settings: Settings) -> DoctorCheck:
-    """numba compiles for this processor."""
-    import numba
+    """numba compiles for this processor, where it is installed."""
     import numpy as np
 
+    try:
+        import numba
+    except ImportError:
+        fix = "install agent-arena[search] for catalogues of 200,000 documents and more"
+        return DoctorCheck("warn" if settings.catalogue_dir else "ok", f"numpy {np.__version__}, without numba", fix)
     numba.njit(lambda values: values * 2)(np.arange(3, dtype=np.int64))
     return DoctorCheck("ok", f"numpy {np.__version__}, numba {numba.__version__}")
 

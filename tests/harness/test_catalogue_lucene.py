@@ -44,7 +44,7 @@ def test_without_its_packages_it_says_what_to_install(tmp_path: Path, monkeypatc
     assert not (tmp_path / "index").exists()
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.setattr(native, "compiled_accumulate", native.compiled_accumulate.__wrapped__)
-    with pytest.raises(ArenaError, match=r"V2060.*pip install numba, or choose numpy"):
+    with pytest.raises(ArenaError, match=r"V2060.*install agent-arena.search., or choose numpy"):
         open_engine("numba", index_of([product("1")], tmp_path))
     assert native.choose_accumulate("auto", native.COMPILED_FROM) is native.accumulate
 
