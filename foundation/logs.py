@@ -34,15 +34,9 @@ def get_logger() -> FilteringBoundLogger:
     """A logger of structlog's, as `configure_logs` said last."""
     import structlog
 
-    if _wanted:
-        _send_to_stderr(_wanted.pop())
-    logger: FilteringBoundLogger = structlog.get_logger()
-    return logger
-
-
-def _send_to_stderr(level: LogLevel) -> None:
-    import structlog
-
+    logger: FilteringBoundLogger = structlog.get_logger()  # it takes its settings when it is used first
+    if not _wanted:
+        return logger
     shown: list[Processor] = [
         structlog.processors.format_exc_info,
         structlog.processors.JSONRenderer(serializer=lambda event, **how: orjson.dumps(event, how["default"]).decode()),
@@ -58,10 +52,12 @@ def _send_to_stderr(level: LogLevel) -> None:
             *shown,
             lambda logger, name, line: redacted(str(line)),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[_wanted[0].upper()]),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+    _wanted.clear()  # two threads may both have come here
+    return logger
 
 
 def _for_people(otherwise: ConsoleRenderer) -> Callable[[Any, str, EventDict], str]:

@@ -18,11 +18,13 @@ from foundation.backoff import Backoff, retried
 from foundation.codes import BAD_REQUEST, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import SdkUpstream
+from harness.inference.gateway import Ledger
 from harness.inference.port import ModelReply, RetryLaterError
 from judge.parse import REPLY_SCHEMA
-from judge.render import JudgeReply, RenderedTrace
+from judge.render import Judge, JudgeReply, RenderedTrace
 from judge.rubric import Rubric, prompt_sha256, prompt_text
 
+JUDGED_AT = "judge/"  # what an endpoint's name begins with in accounts of judging
 _DETAIL_CHARS = 300
 _BACKOFF_MAX_MS = 30_000
 _CUT = "length"  # finish reason of a reply that reached its limit
@@ -138,3 +140,32 @@ def judge_messages(trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str]
         reasons = "\n".join(f"- {reason}" for reason in refusals)
         messages.append({"role": "user", "content": f"Your earlier replies were refused:\n{reasons}\nReply again."})
     return messages
+
+
+class MeteredJudge:
+    """A `Judge` whose requests a ledger counts, also those that failed."""
+
+    def __init__(self, judge: Judge, ledger: Ledger, endpoint: str = "judge") -> None:
+        """`endpoint` names where it is asked."""
+        self._judge, self._ledger, self._upstream = judge, ledger, f"{JUDGED_AT}{endpoint}"
+
+    @property
+    def model(self) -> str:
+        """As the judge's."""
+        return self._judge.model
+
+    def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
+        """As the judge's."""
+        begun_s, reply = time.monotonic(), JudgeReply(text="")
+        try:
+            reply = self._judge.opine(trace, rubric, refusals)
+            return reply
+        finally:
+            self._ledger.add(
+                self._upstream,
+                self.model,
+                attempts=1,
+                prompt_tokens=reply.prompt_tokens,
+                completion_tokens=reply.completion_tokens,
+                latency_ms=int((time.monotonic() - begun_s) * 1000),
+            )

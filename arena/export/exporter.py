@@ -46,6 +46,7 @@ from arena.policy import Policy
 from arena.records.body import decode_content
 from arena.records.log import LogStart, LogWalk, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord, Subject
+from arena.records.verification import batches_of
 from arena.visibility.rule import embargoed_races
 from foundation.durable_files import whole_folder
 from foundation.errors import ArenaError
@@ -328,16 +329,11 @@ def complete(
 
 
 async def _pages(store: PostgresStore, log: LogRange, selection: assembly.Selection) -> AsyncIterator[assembly.Page]:
-    validator, batch = log.validator, list[SignedRecord]()
-    async for record in store.records(validator, after_seq=log.start.after_seq):
-        if record.seq > log.last_seq:
+    async for page in batches_of(store.records(log.validator, after_seq=log.start.after_seq), PAGE):
+        batch = [record for record in page if record.seq <= log.last_seq]
+        if not batch:
             break
-        batch.append(record)
-        if len(batch) == PAGE:
-            yield await assembly.load_page(store, validator, batch, selection)
-            batch = []
-    if batch:
-        yield await assembly.load_page(store, validator, batch, selection)
+        yield await assembly.load_page(store, log.validator, batch, selection)
 
 
 async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:

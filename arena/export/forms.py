@@ -3,7 +3,7 @@
 `<shard>.parquet` has a row a trajectory, a typed column for every fact, the conversation nested. Equal rows give equal
 bytes with the pinned pyarrow: fixed writer options, no clock, row groups that end by count and size of the rows alone.
 Arguments and a tool's parameters stay JSON text, since Arrow would merge the keys of different tools and fill them with
-nulls. At most two row groups are held: one fills while the one before is compressed on a thread of its own.
+nulls. One row group is held.
 
 `messages` is OpenAI chat, one JSON object a line: turns the model did not write have `weight` 0. `datasets` is the same
 Parquet by pool, in `data/<pool>-<shard>.parquet`. `inspect` is an evaluation log an agent for its viewer, one sample a
@@ -19,7 +19,6 @@ import hashlib
 import types
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -108,8 +107,6 @@ class ParquetFile:
         self.path, self.rows = path, 0
         self._columns: list[list[object]] = [[] for _ in schema().names]
         self._held_chars = 0
-        self._thread = ThreadPoolExecutor(max_workers=1)
-        self._writing: Future[None] | None = None
         self._writer = pq.ParquetWriter(
             path,
             schema(),
@@ -143,25 +140,13 @@ class ParquetFile:
         """Complete the file."""
         if self._columns[0]:
             self._write_group()
-        self._wait()
-        self._thread.shutdown()
         self._writer.close()
 
     def _write_group(self) -> None:
-        """Hand the rows so far to the thread, once it is done with the group before."""
-        self._wait()
-        self._writing = self._thread.submit(self._write, self._columns)
+        arrays = [pa.array(column, field.type) for column, field in zip(self._columns, schema(), strict=True)]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema()), row_group_size=_GROUP_ROWS)
         self._columns = [[] for _ in schema().names]
         self._held_chars = 0
-
-    def _wait(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
-            self._writing = None
-
-    def _write(self, columns: Sequence[Sequence[object]]) -> None:
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema(), strict=True)]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema()), row_group_size=_GROUP_ROWS)
 
 
 def read_rows(path: Path) -> Iterator[ViewRow]:

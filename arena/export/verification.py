@@ -251,14 +251,10 @@ class _Rows:
 
         writing = Writing(made, manifest.request, log, supplement, threads, drop)
         for number, name in enumerate(self._shards):
-            scrubbed, lines = read_scrubbed(self._folder, number), list[bytes]()
-            for line in read_lines(self._folder / LOG / name):
-                lines.append(line)
-                if len(lines) == PAGE:
-                    writing.take(self._assembled(lines, scrubbed, selection, writing.policies))
-                    lines = []
-                    self._tell(self._check.counts["records"] + writing.walk.seq - log.start.after_seq)
-            writing.take(self._assembled(lines, scrubbed, selection, writing.policies))
+            scrubbed, lines = read_scrubbed(self._folder, number), read_lines(self._folder / LOG / name)
+            while page := list(itertools.islice(lines, PAGE)):
+                writing.take(self._assembled(page, scrubbed, selection, writing.policies))
+                self._tell(self._check.counts["records"] + writing.walk.seq - log.start.after_seq)
         cursor = self._next_cursor(writing.finish())
         tally, writing.found = writing.tally, manifest.libraries  # the exporter's word
         tally.references |= {seq: self._references[seq] for seq in tally.references if seq in self._references}

@@ -241,8 +241,7 @@ def choose_accumulate(kernel: Kernel, documents: int) -> Accumulate:
     except ImportError:
         if kernel == "numba":
             raise
-        text = f"{documents:,} documents are searched without numba, slowly; install agent-arena[search]"
-        get_logger().warning("numba is missing", text=text)
+        get_logger().warning("slow search", text=f"{documents:,} documents without numba: install agent-arena[search]")
         return accumulate
 
 

@@ -16,7 +16,7 @@ from arena.chain.keys import verify
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.inference.gateway import Ledger
-from judge.meter import MeteredJudge
+from judge.client import MeteredJudge
 from judge.render import Judge
 from judge.rubric import Rubric
 from neurons.cli.options import WALLET_SPELLINGS, WalletFlags, command, policy_named

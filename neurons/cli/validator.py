@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError, printable
+from foundation.logs import configure_logs, get_logger
 from neurons.cli.options import (
     WALLET_SPELLINGS,
     StateDirOption,
@@ -153,8 +154,6 @@ def validator(
         require_startable(with_held_release(resolved.settings))
         show(resolved.rows, [])
         return
-    from foundation.logs import configure_logs, get_logger
-
     configure_logs(resolved.settings.log_level)
     get_logger().info("starting", text="starting: the program")  # its imports take a second or two
     from neurons.validator import run_validator

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from arena.evaluate import Evaluation
 from arena.records.model import Stage
 from harness.inference.gateway import ModelUsage
-from judge.meter import JUDGED_AT
+from judge.client import JUDGED_AT
 from judge.verdict import Verdict
 
 # from a jail's start to a whole episode

@@ -20,7 +20,7 @@ from arena.evaluate import EvaluatePorts, evaluate
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Ledger
 from harness.inference.journal import FileJournal, MemoryJournal
-from judge.meter import MeteredJudge
+from judge.client import MeteredJudge
 from judge.panel import judge_body
 from neurons.settings.endpoints import endpoints_of, prices_of
 from neurons.worker.ports import (

@@ -28,10 +28,9 @@ def measure() -> Sequence[Row]:
     with tempfile.TemporaryDirectory(prefix="arena-") as cache:
         run = ("run", str(AGENT), "--count", str(EPISODES))
         _seconds(run, cache)
-        timed = {
-            "arena --help": [_seconds(("--help",), cache)[1] for _ in range(ROUNDS)],
-            "arena check": [_seconds(("check", str(AGENT)), cache)[1] for _ in range(ROUNDS)],
-        }
+        names = ("--help", "check", "submit --help", "status --help", "race --help", "records --help")
+        lines = {f"arena {name}": (*name.split(), *([str(AGENT)] if name == "check" else [])) for name in names}
+        timed = {name: [_seconds(line, cache)[1] for _ in range(ROUNDS)] for name, line in lines.items()}
         runs = [_seconds(run, cache) for _ in range(ROUNDS)]
     timed["arena run --count 6, warm, first row"] = [first for first, _ in runs]
     timed["arena run --count 6, warm"] = [whole for _, whole in runs]
