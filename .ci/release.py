@@ -22,12 +22,20 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SBOM_TOOL = "cyclonedx-bom==7.5.0"  # CycloneDX's own for Python; in an environment of its own, as its pins are not ours
 SUMS, SIGNATURE, SBOM, IMAGE = "SHA256SUMS", "SHA256SUMS.sig", "sbom.cdx.json", "image.json"
+RECIPE = "node.Dockerfile"  # of the image: whoever has the folder builds it, without a checkout
+CONTENTS = """import base64, hashlib, importlib.metadata as held
+for one in held.distributions(): print(one.name, one.version)
+for file in held.files("agent-arena"):
+    digest = hashlib.sha256(file.read_binary()).digest()
+    print(file, "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("="))
+"""
 NAMESPACE = "agent-arena-release"  # a signature made for another purpose does not count
 
 
@@ -65,6 +73,8 @@ def build_release(key: Path, out: Path, tag: str) -> None:
 
     Raises `ReleaseError` if tree, version, changelog or tag do not fit.
     """
+    if not key.is_file():
+        raise ReleaseError(f"there is no signing key at {key}. Name one of ssh-keygen's: KEY=FILE")
     version = version_to_release(tag)
     commit, epoch_s = git("rev-parse", "HEAD"), int(git("log", "-1", "--format=%ct"))
     folder = out / version
@@ -77,7 +87,10 @@ def build_release(key: Path, out: Path, tag: str) -> None:
         wheel = build_twice(commit, epoch_s, made)
         say("pins, and the bill of materials of an environment with the wheel alone")
         shutil.copy(ROOT / "constraints.txt", made)
+        shutil.copy(ROOT / "docker" / RECIPE, made)
         write_sbom(install(wheel, made / "constraints.txt", Path(place) / "env"), made / SBOM, epoch_s)
+        listed = (made / SBOM).read_text("utf-8")  # the place of this build is nobody's business, and differs each time
+        (made / SBOM).write_text(listed.replace(made.as_uri() + "/", ""), "utf-8")
         say(build_image(made, version, commit))
         write_sums(made)
         sign(made / SUMS, key)
@@ -167,18 +180,24 @@ def write_sbom(python: Path, path: Path, epoch_s: int) -> None:
         run(tool, "environment", "--output-reproducible", "-o", path, python, SOURCE_DATE_EPOCH=str(epoch_s))
 
 
-def build_image(folder: Path, version: str, commit: str) -> str:
-    """Builds the node's image of the wheel in `folder` and notes its id there; without an engine it says so."""
+def engine_here() -> str:
+    """The container engine that answers. Raises `ReleaseError` where none does."""
     engine = shutil.which("docker") or shutil.which("podman")
     if engine is None:
-        return "no image: there is no docker or podman here"
+        raise ReleaseError("there is no docker or podman here")
+    run(engine, "info")
+    return engine
+
+
+def build_image(folder: Path, version: str, commit: str) -> str:
+    """Builds the node's image of the wheel in `folder` and notes its id there; without an engine it says so."""
     try:
-        run(engine, "info")
+        engine = engine_here()
     except ReleaseError as error:
         return f"no image: {error}"
     tag = f"agent-arena:{version}"
     arguments = ("--build-arg", "WHEEL=release", "--build-arg", f"COMMIT={commit}", "--tag", tag)
-    run(engine, "build", "--file", ROOT / "docker" / "node.Dockerfile", *arguments, folder, DOCKER_BUILDKIT="1")
+    run(engine, "build", "--file", folder / RECIPE, *arguments, folder, DOCKER_BUILDKIT="1")
     identity = run(engine, "image", "inspect", "--format", "{{.Id}}", tag).strip()
     (folder / IMAGE).write_text(json.dumps({"tag": tag, "id": identity}) + "\n", "utf-8")
     return f"image {tag} is {identity}"
@@ -205,14 +224,18 @@ def sha256(path: Path) -> str:
 
 def verify_release(folder: Path, signers: Path) -> None:
     """Every check of a release; nothing runs that was not signed. Raises `ReleaseError` at the first that fails."""
+    for path in (folder, signers):
+        if not path.exists() or path == Path():
+            raise ReleaseError(f"there is no {path}: name both, RELEASE=FOLDER SIGNERS=FILE")
     say(f"signed by {signed_by(folder, signers)}")
     check_sums(folder)
     (wheel,) = folder.glob("*.whl")
     version = wheel.name.split("-")[1]
-    say(check_source(folder, version))
+    say(check_source(folder, version, signers))
     with tempfile.TemporaryDirectory() as place:
         python = install(wheel, folder / "constraints.txt", Path(place) / "env")
         say(check_sbom(folder, python))
+        say(check_image(folder, python))
         state = {"ARENA_STATE_DIR": f"{place}/state", "HOME": place}
         arena = Path(place) / "env" / "bin" / "arena"
         if version not in (said := run(arena, "--version", cwd=Path(place), **state)):
@@ -246,10 +269,11 @@ def check_sums(folder: Path) -> None:
             raise ReleaseError(f"{name} is not the file that was signed. Fetch the release anew")
 
 
-def check_source(folder: Path, version: str) -> str:
-    """Builds both distributions anew from the tag, where this checkout has it, and compares."""
+def check_source(folder: Path, version: str, signers: Path) -> str:
+    """Builds both distributions anew from the tag, where this checkout has it signed, and compares."""
     if not (ROOT / ".git").exists() or not git("tag", "--list", f"v{version}"):
         return f"not built anew: this checkout has no tag v{version}"
+    git("-c", "gpg.format=ssh", "-c", f"gpg.ssh.allowedSignersFile={signers.resolve()}", "verify-tag", f"v{version}")
     commit = git("rev-parse", f"v{version}^{{commit}}")
     epoch_s = int(git("log", "-1", "--format=%ct", commit))
     with tempfile.TemporaryDirectory() as place:
@@ -258,7 +282,7 @@ def check_source(folder: Path, version: str) -> str:
                 raise ReleaseError(
                     f"{again.name} is not what v{version} ({commit[:12]}) builds. Compare the build tools"
                 )
-    return f"sdist and wheel are what v{version} builds"
+    return f"sdist and wheel are what the signed tag v{version} builds"
 
 
 def check_sbom(folder: Path, python: Path) -> str:
@@ -271,6 +295,28 @@ def check_sbom(folder: Path, python: Path) -> str:
     if listed != held:
         raise ReleaseError(f"{SBOM} and an installation differ by {sorted(listed ^ held)[:3]}. Build the release anew")
     return f"{len(listed)} packages, as {SBOM} lists them"
+
+
+def check_image(folder: Path, python: Path) -> str:
+    """Starts the image that was noted, where an engine has it, and compares its packages with an installation's."""
+    if not (folder / IMAGE).is_file():
+        return "the release was built without an image"
+    identity = json.loads((folder / IMAGE).read_bytes())["id"]
+    try:
+        engine = engine_here()
+        run(engine, "image", "inspect", identity)
+    except ReleaseError as error:
+        return f"image not looked at: {error}"
+    arguments = ("run", "--rm", "--network", "none", "--entrypoint", "python", identity, "-I", "-c", CONTENTS)
+    held = set(run(engine, *arguments).splitlines())
+    listed = {f"{c['name']} {c['version']}" for c in json.loads((folder / SBOM).read_bytes())["components"]}
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        (record,) = (name for name in packed.namelist() if name.endswith(".dist-info/RECORD"))
+        rows = [line.split(",")[:2] for line in packed.read(record).decode("utf-8").splitlines()]
+    if lacking := sorted((listed | {f"{name} {digest}" for name, digest in rows if digest}) - held):
+        raise ReleaseError(f"the image {identity[:19]} lacks {lacking[0]}. Build the release anew")
+    return f"image {identity[:19]} holds these packages, and the wheel's {len(rows)} files as they are"
 
 
 def main() -> int:

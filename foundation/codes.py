@@ -129,7 +129,7 @@ VALIDATOR = (
         ("V2010", "index is missing, broken or truncated", "build it again with `arena catalogue build`"),
         ("V2014", "address cannot be served", "choose another port, or end the process that holds this one"),
         ("V2020", "Postgres did not start", "mend what the text names; the end of a log that it names says more"),
-        ("V2023", "store schema is not the one this code needs", "run `arena store migrate` with the owner's DSN"),
+        ("V2023", "store schema is not this release's", "older: `arena store migrate`; newer: run the newer release"),
         ("V2024", "another process runs this hotkey", "stop the other process; one validator per hotkey"),
         (
             "V2026",

@@ -106,7 +106,7 @@ def _in_order(inputs: SettlementInputs) -> RaceInputs:
     past = relevant_history(inputs)
     return replace(
         stated,
-        policy=inputs.policy.stated.decode(),
+        policy=stated.policy or inputs.policy.stated.decode(),  # a record's own words: an older release wrote defaults
         problem_ids=tuple(sorted(stated.problem_ids)),
         field=tuple(sorted(stated.field, key=lambda candidate: candidate.subject.agent_version_id)),
         validators=tuple(sorted(stated.validators)),
@@ -349,7 +349,7 @@ def inputs_again(
         closing_block=record.closing_block,
         settling_block=record.settling_block,
         beacon_round=record.beacon_round,
-        stated=stated,
+        stated=stated if policy is None else replace(stated, policy=""),
         evaluations=tuple(row for row in evaluations if _is_counted(row, sizes)),
         verdicts=tuple(row for row in verdicts if _is_counted(row, sizes)),
         attempts=tuple(row for row in attempts if _is_counted(row, sizes)),

@@ -29,14 +29,15 @@ def made(**changes: object):
     return changed(given, **{"logs": LOGS, "incumbent": top, **changes})
 
 
-@given(st.booleans(), st.integers(0, 20), st.sampled_from(["", "batch"]))
-def test_a_settlement_is_made_again_from_records_alone_byte_for_byte(has_beacon, size, why):
+@given(st.booleans(), st.integers(0, 20), st.sampled_from(["", "batch"]), st.booleans())
+def test_a_settlement_is_made_again_from_records_alone_byte_for_byte(has_beacon, size, why, states_defaults):
     first = made(logs=tuple(replace(log, size=size) for log in LOGS))
     within = [row for row in first.evaluations if row.seq <= size]
     first = replace(first, evaluations=tuple(within), verdicts=tuple(row for row in first.verdicts if row.seq <= size))
     if not has_beacon:
         first = changed(first, beacon=None, undrawn_why=why or first.stated.undrawn_why)
-    record = settle(first)
+    record, words = settle(first), canonical_bytes(first.policy).decode()  # with defaults, as before 0.2.0
+    record = replace(record, inputs=replace(record.inputs, policy=words)) if states_defaults else record
     everything = made()  # the whole logs: what stands beyond the anchored size does not count
     again = settle(inputs_again(record, everything.evaluations, everything.verdicts))
     assert canonical_bytes(again) == canonical_bytes(record)
@@ -50,8 +51,7 @@ def test_a_record_that_was_changed_is_named_by_what_differs():
     rows = list(first.evaluations)
     rows[3] = replace(rows[3], content_sha256="00" * 32)
     assert differences(settle(inputs_again(record, rows, first.verdicts)), record) == ("record_set_sha256",)
-    lacking = settle(inputs_again(record, first.evaluations[:12], first.verdicts))
-    assert "standings" in differences(lacking, record)
+    assert "standings" in differences(settle(inputs_again(record, first.evaluations[:12], first.verdicts)), record)
     other = replace(record, inputs=replace(record.inputs, closes_ms=1))
     assert differences(other, record) == ("inputs.closes_ms",)
     assert differences(record, record) == differences(bare := replace(record, inputs=None), bare) == ()
@@ -81,7 +81,7 @@ def test_the_same_records_settle_otherwise_under_another_policy():
     record = settle(first)
     winner = replace(policy_of(record), weights=replace(policy_of(record).weights, kind="winner_takes_all"))
     other = settle(inputs_again(record, first.evaluations, first.verdicts, policy=winner))
-    assert other.standings and other.uids != record.uids
+    assert other.standings and other.uids != record.uids and policy_of(other) == winner
     assert "policy_sha256" in differences(other, record)
 
 
