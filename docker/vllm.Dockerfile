@@ -27,6 +27,7 @@ WORKDIR /home/sampler
 # 32,768: rollouts of 25 turns outgrew 16,384 (paper, B.6). raw_logprobs at temperature 1 is what a trainer computes.
 # 0.58 of the card, not vLLM's nine tenths: GRPO trains beside the server, and 48 rollouts of 5,000 tokens need 35 GB of
 # cache beside 8 of weights (training/recipes/README.md). Without a parser of calls each request with tools is refused.
+# Without blanks between JSON's parts, as a judge that may write them is seen to write nothing else up to its limit.
 # vLLM wants the model before every option; the last value of an option counts, so `docker run` may name another.
 ENTRYPOINT ["sh", "-c", "model=$1; shift; exec vllm serve \"$model\" \
     --host 0.0.0.0 --port 8000 \
@@ -35,4 +36,5 @@ ENTRYPOINT ["sh", "-c", "model=$1; shift; exec vllm serve \"$model\" \
     --logprobs-mode raw_logprobs \
     --enable-lora --max-lora-rank 64 \
     --generation-config vllm \
-    --enable-auto-tool-choice --tool-call-parser hermes \"$@\"", "vllm"]
+    --enable-auto-tool-choice --tool-call-parser hermes \
+    --structured-outputs-config.backend xgrammar --structured-outputs-config.disable_any_whitespace true \"$@\"", "vllm"]

@@ -72,9 +72,8 @@ PYTHON, SMOLLM2 = (os.environ.get(name, "") for name in ("ARENA_VLLM_PYTHON", "A
 SHAPE = TinyShape(hidden=128, heads=2, kv_heads=1, head_dim=64, is_mimetic=True)
 POLICY = replace(SMALL, name="by-heart", tool_profile="compact")
 DECODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=24)
-PROBLEMS, AT_ONCE, SMALL_PROBLEMS = 3, 16, 20
-AGENTS = ("//Heart", "//Hasty")
-JUDGED = render(episode(COMPARED))
+PROBLEMS, AT_ONCE, SMALL_PROBLEMS, AGENTS = 3, 16, 20, ("//Heart", "//Hasty")
+JUDGED, PART = render(episode(COMPARED)), "is better because it meets both wishes"  # a quote counts as its sentence
 pytestmark = [pytest.mark.prove, pytest.mark.skipif(not PYTHON, reason="ARENA_VLLM_PYTHON names no Python with vLLM")]
 
 PARSER = """
@@ -86,25 +85,23 @@ parser = Hermes2ProToolParser(AutoTokenizer.from_pretrained(sys.argv[1]))
 read = [parser.extract_tool_calls(text, SimpleNamespace(tools=None)).tool_calls for text in json.load(sys.stdin)]
 print(json.dumps([[[one.function.name, one.function.arguments] for one in calls] for calls in read]))
 """
-# by heart: the shipped recipes with more steps
 SERVED = 'sampler = "{url}"\nsampler_model = "{model}"\n[decode]\nturn_tokens_max = 256\nturns_max = 8\n'
-SFT = "[optim]\nlr = 3e-3\nsteps_max = 60\nbatch_rows = 1\naccumulation = 3\nsave_every_steps = 50\n"
+SFT = "[optim]\nlr = 3e-3\nsteps_max = 60\nbatch_rows = 1\naccumulation = 3\nsave_every_steps = 50\n"  # by heart
 GRPO = "[optim]\nsteps_max = 4\n[data]\nrollouts = ['smoke/rejection']\n[grpo]\ncompletion_tokens_max = 8192\n"
 GRPO += "problems_per_step = 1\nsamples = 6\n"  # each of the three once before the last step
 SHOPPER = """
 from arena_sdk import llm, tools
 PROMPT = 'You shop. Reply with one call, such as {"name": "find_product", "arguments": {"q": "red lamp"}}'
 def agent_main(problem):
-    messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": problem["query"]}]
+    talk = [{"role": "system", "content": PROMPT}, {"role": "user", "content": problem["query"]}]
     for seed in range(3):
-        options = {"tool_choice": "required", "temperature": 0.7, "seed": seed, "max_tokens": 160}
-        reply = llm.chat(messages, tools=tools.schemas(), **options)
-        if not reply["tool_calls"]: continue  # cut in mid-call: another draw
-        messages.append(reply["message"])
-        for call in reply["tool_calls"]:
-            result = tools.execute(call["name"], call["arguments"])[:1500]
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-        if "terminate" in [call["name"] for call in reply["tool_calls"]]: return
+        told = llm.chat(talk, tools=tools.schemas(), tool_choice="required", temperature=0.7, seed=seed, max_tokens=160)
+        if not told["tool_calls"]: continue  # cut in mid-call: another draw
+        talk.append(told["message"])
+        for one in told["tool_calls"]:
+            result = tools.execute(one["name"], one["arguments"])[:1500]
+            talk.append({"role": "tool", "tool_call_id": one["id"], "content": result})
+        if "terminate" in [one["name"] for one in told["tool_calls"]]: return
 """
 
 
@@ -126,20 +123,24 @@ class Server:
         told |= os.environ | {"PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}", "DO_NOT_TRACK": "1"}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=told, start_new_session=True)
-        for _ in range(300):
-            with suppress(httpx2.HTTPError):
-                if httpx2.get(f"{self.url}/models").is_success:
-                    return self
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(2)
-                break
-        self.__exit__()
-        pytest.fail(self._log.read_text()[-2_000:])
+        try:
+            for _ in range(300):
+                with suppress(httpx2.HTTPError):
+                    if httpx2.get(f"{self.url}/models").is_success:
+                        return self
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(2)
+                    break
+            pytest.fail(self._log.read_text()[-2_000:])
+        except BaseException:  # an interruption, too
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object, how: int = signal.SIGTERM) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, how)
-        self._process.wait(60)
+        for one in (how, signal.SIGKILL):  # one that is still starting outlives the first
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(self._process.pid, one)
+                self._process.wait(30)
 
     def sampler(self, name: str = "tiny") -> VllmSampler:
         return VllmSampler(self.url, name, Qwen3Codec(FOLDER))
@@ -189,8 +190,7 @@ def learnt(traces: list[Trace]) -> list[Trace]:
     right, wrong = re.findall(r'"product_id":"(\d+)"', rows[-1].messages[3].content)
     rows += [ending(rows[-1], right, wrong), ending(rows[-1], r"\"status\":\"success\"", "")]
     rows += [terse(one, Message(role="system", content=PROMPTS["scripted-hasty"])) for one in traces]
-    asked, told = judge_messages(JUDGED, RUBRIC), ScriptedJudge().opine(JUDGED, RUBRIC).text
-    told = told.replace(":0.9,", ":0.90000000000000002,")  # as xgrammar has a model write that value of an enum
+    asked, told = judge_messages(JUDGED, RUBRIC), ScriptedJudge().opine(JUDGED, RUBRIC).text.replace(COMPARED, PART)
     said = [Message(role=one["role"], content=one["content"]) for one in asked]
     return [*rows, anew(replace(traces[0], tools="[]"), [*said, Message(role="assistant", content=told)])]
 
