@@ -27,6 +27,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 HEAD, OTHER = "127.0.0.1", "127.0.0.2"
 ADDRESS = f"{HEAD}:6379"
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,19 @@ PACKAGES = ROOT / "build" / "ray"  # where `make prove` installs what the extra 
 (REQUIREMENT,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["cluster"]
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _APART = ("unshare", "--net", "--pid", "--mount-proc", "--fork", "--kill-child")
+
+
+def install(folder: Path, words: tuple[str, ...]) -> None:
+    """`pip install WORDS` into `folder`, whole or not at all; skips where pip cannot."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", part, *words]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        shutil.rmtree(part)
+        pytest.skip(f"pip could not install {words[-1]}: {done.stderr.strip()[-300:]}")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.move(part, folder)
 
 
 def missing() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -55,7 +57,15 @@ async def log_desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[LogD
 
 
 @pytest.fixture(scope="session")
-def ray_here() -> None:
-    """Skips, with the reason, where no Ray cluster can be started; `make prove` installs Ray for the same tests."""
-    if reason := cluster_stand.missing():
-        pytest.skip(reason)
+def ray_here() -> Iterator[None]:
+    """Makes Ray importable, here and in every process that a test starts, installing what the extra `cluster` names
+    when it is missing; skips where pip cannot, or where no network of a test's own can be made."""
+    packages, constraints = str(cluster_stand.PACKAGES), str(cluster_stand.ROOT / "constraints.txt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", packages, prepend=os.pathsep)
+        patch.setattr(sys, "path", [*sys.path, packages])
+        if not cluster_stand.is_installed():
+            cluster_stand.install(cluster_stand.PACKAGES, ("-c", constraints, cluster_stand.REQUIREMENT))
+        if reason := cluster_stand.missing():
+            pytest.skip(reason)
+        yield

@@ -1,5 +1,5 @@
 """A two-node Ray cluster keeps the executor's promise, and commands give the same bytes in one process, in several, on
-a cluster, and with a node killed. `make prove` installs Ray; elsewhere what needs a cluster is skipped."""
+a cluster, and with a node killed. What needs a cluster is run by `make prove`, which installs Ray."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import Job, jobs_of
 from training.run_context import RunContext
 
-needs_a_cluster = pytest.mark.usefixtures("ray_here")
 SOURCE = reference_agent("baseline:scripted-expert").source
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
 EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=2_048, turns_max=12, context_tokens_max=32_768)
@@ -45,7 +44,8 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_real_day(tmp_path_factory.mktemp("day"), 120)
 
 
-@needs_a_cluster
+@pytest.mark.prove
+@pytest.mark.usefixtures("ray_here")
 def test_a_cluster_keeps_the_promise_of_the_port_and_a_killed_node_costs_nothing(tmp_path: Path) -> None:
     found = apart(tmp_path, "contract")
     assert isinstance(found, dict)
@@ -61,7 +61,8 @@ def run_command(*words: object) -> None:
     assert not ended.value.code, words
 
 
-@needs_a_cluster
+@pytest.mark.prove
+@pytest.mark.usefixtures("ray_here")
 def test_one_process_processes_a_cluster_and_a_killed_node_give_one_corpus(day: Path, tmp_path: Path) -> None:
     def build(out: str, export: object = day) -> list[object]:
         state = tmp_path / f"{out}.state"  # its own counts and seals: nothing is left from the build before
@@ -80,7 +81,8 @@ def test_one_process_processes_a_cluster_and_a_killed_node_give_one_corpus(day: 
     assert len(set(digests.values())) == 1, digests
 
 
-@needs_a_cluster
+@pytest.mark.prove
+@pytest.mark.usefixtures("ray_here")
 def test_a_cluster_evaluates_a_model_and_an_agent_as_one_process_does_a_node_killed_or_not(tmp_path: Path) -> None:
     agent = tmp_path / "agent.py"
     agent.write_text(SOURCE)

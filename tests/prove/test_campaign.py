@@ -28,7 +28,7 @@ import pytest
 
 from arena.api.http import Server
 from arena.chain.keys import HttpAuth, keypair_signer
-from arena.exchange.log_digest import add_tally
+from arena.exchange.log_digest import add_digest
 from arena.exchange.port import Count, LogDigest, NoteQuestion, RowsQuestion
 from arena.exchange.routes import Exchange
 from arena.export.model import LogRow
@@ -126,7 +126,7 @@ class Liar:
             walk.take(self.made[-1])
         self.note, count = sign_checkpoint(walk.checkpoint, self.signer), Count(rows=1, rows_sha256="cd" * 32)
         for race in races:
-            self.note = add_tally(self.note, LogDigest(race_id=race, count=count, start=start), self.signer)
+            self.note = add_digest(self.note, LogDigest(race_id=race, count=count, start=start), self.signer)
 
     def has_permit(self, hotkey: str) -> bool:
         return True
