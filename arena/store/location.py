@@ -28,13 +28,15 @@ STATE_DIR_VARIABLE = "ARENA_STATE_DIR"
 class StoreLocation(msgspec.Struct, frozen=True, kw_only=True):
     """The store of a state folder. `embedded`: its server lives in the folder and may have to be started first.
 
-    `objects`: the URL of the object store its bodies are written to; "": they are in Postgres.
+    `objects`: the URL of the object store its bodies are written to; "": they are in Postgres. `is_restored`: from a
+    backup, after which its validator may have signed more.
     """
 
     kind: Literal["embedded", "external"]
     validator: str
     dsn: str
     objects: str = ""
+    is_restored: bool = False
 
 
 def default_state_dir() -> Path:

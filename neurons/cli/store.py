@@ -105,6 +105,9 @@ async def restore(
     owner_dsn: OwnerDsn = "",
     state_dir: StateDirOption = None,
     hotkey: Annotated[str, typer.Option(help="Whose node it is, where the backup holds several.")] = "",
+    not_run_since: Annotated[
+        bool, typer.Option("--not-run-since", help="The validator has not run since the backup was made.")
+    ] = False,
 ) -> None:
     """Restore a backup into an empty database or a new state folder, migrate it, and make the login roles again.
 
@@ -112,8 +115,10 @@ async def restore(
     are kept in the folder, those of your own server are printed once, as DSNs. A login that your server has already
     keeps its password (a DSN without one): try a backup beside the live store, and nobody is locked out. Verify with
     `arena records verify` afterwards. Bodies of an object store go to the folder `bodies` of the state folder, or with
-    --owner-dsn to ARENA_BODIES_URL. A validator that published checkpoints after the backup was made goes on from it
-    with the `bodies_url` that holds its log's copy, and refuses to start without.
+    --owner-dsn to ARENA_BODIES_URL. A validator that ran after the backup was made goes on from it with the
+    `bodies_url` that holds its log's copy. Without one it starts only where `checkpoint_dir` or another validator shows
+    that nothing is missing, or with --not-run-since, which you have to know: two logs of one hotkey end it.
+    With --owner-dsn keep the old state folder, whose `checkpoints` show it.
     """
     from arena.store.backups import read_manifest
     from arena.store.backups import restore as restore_store
@@ -128,7 +133,13 @@ async def restore(
         objects = open_objects(location) if location else None
         restored = await restore_store(dsn, folder, tools, dsn_for, objects=objects, progress=progress)
         if not owner_dsn and (mine := hotkey or next(iter(restored.roles), "")):
-            node = StoreLocation(kind="embedded", validator=mine, dsn=restored.roles[mine], objects=restored.objects)
+            node = StoreLocation(
+                kind="embedded",
+                validator=mine,
+                dsn=restored.roles[mine],
+                objects=restored.objects,
+                is_restored=not not_run_since,
+            )
             write_location(state_folder(state_dir), node)
     shown = restored.roles if owner_dsn else list(restored.roles)
     rows, heads = restored.manifest.store.rows, restored.manifest.store.heads

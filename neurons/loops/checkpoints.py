@@ -33,6 +33,7 @@ from arena.records.log import (
     sign_checkpoint,
 )
 from arena.records.model import StoredCheckpoint
+from arena.store.location import read_location
 from arena.store.log_copy import read_events, write_copy
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOTKEY_IN_USE
@@ -44,6 +45,10 @@ from neurons.loops.node import Node
 FOLDER = "checkpoints"  # in the state folder
 _PUBLIC_MODE = 0o644
 _FIX_CUT = "restore a later backup, or start with the bodies_url that holds this log's copy; nothing is signed before"
+_FIX_RESTORED = (
+    "start with the bodies_url that holds the log's copy, or with its checkpoint_dir; if the validator has not run "
+    "since the backup, restore that into a new folder with --not-run-since"
+)
 _SUFFIX = ".txt"
 
 
@@ -85,16 +90,27 @@ class CheckpointLoop:
         """Read the log and compare it with what was signed of it, also with these `notes`, which others hold. To be
         called before any work is claimed.
 
-        Raises ArenaError V2080 when they differ, V2050 when the last note in the store is not one this hotkey signed,
-        V2021 when the store is away.
+        Raises ArenaError V2080 when they differ, or where nothing says how a restored one ended, V2050 when the last
+        note in the store is not one this hotkey signed, V2021 when the store is away.
         """
-        shown = [read_checkpoint(note, verify) for note in notes]
-        await self._catch_up([*await asyncio.to_thread(self._published), *shown])
+        known = [*await asyncio.to_thread(self._published), *(read_checkpoint(note, verify) for note in notes)]
+        await self._catch_up(known)
+        if not known:
+            await self._require_end()
         records, signed = self._walk.seq, len(await self._node.store.checkpoints())
         text = (
             f"the log has {records:,} records and stands behind its {signed:,} checkpoints" if records else "a new log"
         )
         self._node.log.info("log stands", records=records, checkpoints=signed, text=text)
+
+    async def _require_end(self) -> None:
+        """Raises ArenaError V2080 for a log of a backup where nothing says what was signed after it."""
+        node, location = self._node, read_location(self._node.state_dir)
+        if location is None or not location.is_restored:
+            return
+        if node.store.objects is None or not await node.store.objects.log_parts(node.signer.hotkey, 0):
+            detail = f"the log was restored up to record {self._walk.seq}, and nothing shows what was signed after it"
+            raise ArenaError("V2080", detail, fix=_FIX_RESTORED)
 
     async def turn(self) -> StoredCheckpoint | None:
         """Sign a checkpoint if one is due, and put files where they are missing; the checkpoint, or None."""

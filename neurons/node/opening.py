@@ -369,7 +369,9 @@ async def _open_store(
     if came:
         text = f"{came:,} records that this store lacked came back from {settings.bodies_url}"
         get_logger().warning("log goes on from its copy", records=came, text=text)
-    location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
+    was = read_location(settings.state_dir)
+    is_restored = was is not None and (was.kind, was.is_restored) == (kind, True)
+    location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url, is_restored=is_restored)
     write_location(settings.state_dir, location)
     return store, location
 

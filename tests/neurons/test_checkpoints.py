@@ -8,8 +8,9 @@ import shutil
 import asyncpg
 import pytest
 
-from arena.records.log import note_sha256
+from arena.records.log import LogStart, LogWalk, note_sha256, sign_checkpoint
 from arena.store.embedded import EmbeddedServer
+from arena.store.location import StoreLocation, write_location
 from foundation.errors import ArenaError
 from neurons.cli.presenter import EXIT_INTEGRITY, exit_code
 from neurons.health.status import ANCHOR_EVERY_S
@@ -44,10 +45,8 @@ async def test_a_log_cut_behind_its_last_checkpoint_ends_the_node(
         f" where validator = '{hotkey}' and seq = 4) where validator = '{hotkey}'",
         f"delete from arena.record where validator = '{hotkey}' and seq > 3",
     ]
-    for statement in [
-        *cuts,
-        *([f"delete from arena.checkpoint where validator = '{hotkey}'"] * (known_by != "the store")),
-    ]:
+    cuts += [f"delete from arena.checkpoint where validator = '{hotkey}'"] * (known_by != "the store")
+    for statement in cuts:
         await owner.execute(statement)
     await owner.close()
     log_desk.start()
@@ -57,6 +56,15 @@ async def test_a_log_cut_behind_its_last_checkpoint_ends_the_node(
     with pytest.raises(ArenaError, match=r"V2080.*records 4 to 5 were signed and are missing") as found:
         await log_desk.checkpoints.open(notes)
     assert exit_code(found.value) == EXIT_INTEGRITY and not found.value.entry.is_retryable
+
+
+async def test_a_restored_log_of_which_nothing_shows_the_end_is_not_gone_on_with(log_desk: LogDesk) -> None:
+    await log_desk.append()
+    state_dir, hotkey = log_desk.node.state_dir, log_desk.signer.hotkey
+    write_location(state_dir, StoreLocation(kind="external", validator=hotkey, dsn="", is_restored=True))
+    with pytest.raises(ArenaError, match=r"V2080.*restored up to record 1, and nothing shows what was signed after it"):
+        await log_desk.checkpoints.open()
+    await log_desk.checkpoints.open([sign_checkpoint(LogWalk(LogStart(validator=hotkey)).checkpoint, log_desk.signer)])
 
 
 # -- anchors

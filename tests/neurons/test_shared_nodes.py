@@ -58,9 +58,7 @@ def counted(found: dict[str, Any]) -> set[str]:
     return {log["validator"] for log in found["inputs"]["logs"]}
 
 
-def test_nodes_that_share_a_race_settle_alike_whoever_got_the_operators_files_and_the_agents(
-    small_catalogue: Path,
-) -> None:
+def test_nodes_that_share_a_race_settle_alike_whoever_got_files_and_agents(small_catalogue: Path) -> None:
     with short_folder() as base, contextlib.ExitStack() as stack:
         network = Network(base, small_catalogue)
         first, second = SharedNode(network, "//First", 50_000), SharedNode(network, "//Second", 30_000)
