@@ -1,5 +1,4 @@
-"""A door over real HTTP on loopback, real Postgres and the local chain; and miners
-that knock at it."""
+"""A door over real HTTP on loopback, real Postgres and the local chain; and miners that knock at it."""
 
 from __future__ import annotations
 

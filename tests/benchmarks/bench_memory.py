@@ -14,7 +14,6 @@ from tests.neurons.arena_stand import build_small_catalogue, short_folder
 from tests.neurons.process_stand import growth_mb, rest, soak
 
 RACES = int(os.environ.get("BENCH_RACES", "6"))
-COMMAND = "make bench ARGS=memory"
 
 
 def measure() -> Sequence[Row]:
@@ -35,4 +34,4 @@ def measure() -> Sequence[Row]:
 
 
 def _row(name: str, value: float, unit: str, baseline: float | None = None) -> Row:
-    return Row(name=name, value=value, unit=unit, baseline=baseline, command=COMMAND)
+    return Row(name=name, value=value, unit=unit, baseline=baseline, command="make bench ARGS=memory")
