@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from structlog.typing import FilteringBoundLogger
-
 from arena.bank.stock import Bank
 from arena.chain.keys import HttpAuth
 from arena.chain.port import Beacon, Metagraph, Signer, Subtensor
@@ -34,6 +32,8 @@ from problems.model import Problem, Product
 from problems.suites import Variant, VariantMaker
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from arena.web.server import ChainServer
 
 
