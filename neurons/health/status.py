@@ -308,11 +308,11 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     if beat.chain.placed_block and not beat.chain.has_permit:
         where = f"uid {beat.chain.uid} without a permit" if beat.chain.uid is not None else "not registered"
         yield _point("U3035", f"{where} at block {beat.chain.placed_block}")
-    for wait in beat.waits:  # it mends itself, unless it has gone on for long
+    for wait in beat.waits:  # it mends itself, unless it has gone on for long or no retry can mend it (a broken file)
         waited_ms = now_ms - wait.since_ms
         about, is_long = f"{wait.loop} waits for {waited_ms // 60_000} min ({wait.detail})", waited_ms > WAITING_LONG_MS
         if (setting := _ENDPOINTS.get(wait.code)) is None:
-            yield _point(wait.code, about, is_urgent=is_long)
+            yield _point(wait.code, about, is_urgent=is_long or not codes.lookup(wait.code).is_retryable)
             continue
         fix = f"start the endpoint, and the node finds it by itself; or set {setting} to where it is and restart it"
         is_first = wait.since_ms - beat.started_ms < STARTING_MS  # silent from the start: it may have another address

@@ -131,7 +131,7 @@ URGENT = [
     (status(store=refused("failed")), ["U3031"]),
     (status(store=refused("rate_limited", 80)), ["U3031"]),  # longer than any subnet's limit
     (status(store=OVERDUE), ["V2117"]),
-    (status(replace(BEAT, waits=(waiting(HOUR_MS),))), ["U3030"]),
+    (status(replace(BEAT, waits=(waiting(HOUR_MS), replace(waiting(0), code="P4001")))), ["U3030", "P4001"]),
     (status(replace(BEAT, resting=(resting(HOUR_MS),))), ["V2007"]),
     (status(replace(BEAT, not_ours=Failure(code="V2101", detail="race-000001: differs in standings"))), ["V2101"]),
 ]
