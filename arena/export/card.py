@@ -304,7 +304,7 @@ def _about(manifest: Manifest, splits: Sequence[Split]) -> str:
         ("races", _names(manifest.races)),
         ("pools asked for", ", ".join(request.pools)),
         ("with credentials removed", str(manifest.scrubbed)),
-        *((f"found by {name}, not removed", _names(found)) for name, found in sorted(libraries.items())),
+        *((f"private data found by {name}, left in", _names(found)) for name, found in sorted(libraries.items())),
         ("anchored at block", str(log.anchor_block) if log.anchor_block else "not anchored"),
         ("made by", f"`{manifest.software}`, layout version {manifest.version}"),
     ]

@@ -123,10 +123,10 @@ class References:
                 stated(("evaluation", validator, payload.attempt_id, payload.body_sha256), seq)
                 stated(("verdict", validator, payload.body_sha256), seq)
                 wanted(("attempt", validator, payload.attempt_id, payload.body_sha256), seq)
-                context, agent = payload.context, payload.subject.agent_version_id
-                key = ("double", validator, context.stage, context.race_id, context.problem_id, agent)
+                context, about = payload.context, (payload.subject.agent_version_id, payload.conditions.policy_sha256)
+                key = ("double", validator, context.stage, context.race_id, context.problem_id, *about)
                 if isinstance(payload.outcome, OutcomeScore) and (first := stated(key, seq)) != seq:
-                    return "double", f"record {first} already counts for this agent, problem and stage"
+                    return "double", f"record {first} already counts for this agent, problem, stage and policy"
             case model.VerdictRecord():
                 wanted(("verdict", validator, payload.verdict.body_sha256), seq)
             case model.SettlementRecord():

@@ -63,12 +63,13 @@ def list_races(
     if not settled:
         show(shown, ["no race is settled yet; `arena validator status` shows the one that runs"])
         return
-    lines = [f"{'race':<12} {'state':<9} {'force':<7} {'agents':>6} {'void':>4}  {'top':<25} why"]
+    lines = [f"{'race':<12} {'state':<9} {'force':<7} {'agents':>6} {'void':>4}  top"]
     for each in settled:
         row = each.settlement
-        top = agent_name(row.top_agent_version_id, names) + ("*" if row.is_promotion else "")
-        counts = f"{len(row.standings):>6} {len(row.void):>4}"
-        lines.append(f"{row.race_id:<12} {row.state:<9} {each.force:<7} {counts}  {top:<25} {row.reason}".rstrip())
+        top = agent_name(row.top_agent_version_id, names) or "nobody yet"
+        counts = f"{len(row.standings):>6} {len(row.void):>4}  {top}{'*' if row.is_promotion else ''}"
+        lines.append(f"{row.race_id:<12} {row.state:<9} {each.force:<7} {counts}")
+        lines += [f"  {row.reason}"] if row.reason else []
     show(shown, [*lines, "* promoted by this race"])
 
 
@@ -226,8 +227,8 @@ def forecast(
         if usd and found.micro_usd is not None:
             left = round(usd * 1e6) - before
             share = max(0, left - (found.most_micro_usd or 0) // found.episodes) / max(1, found.micro_usd)
-            runs = f"too little: about {share:.0%} of the problems run"
-            fits = "enough" if share >= 1 else f"{runs}, over {rules.cancel_void_e4 / 1e4:.0%} void cancel the race"
+            runs = f"too little\n  about {share:.0%} of the problems run"
+            fits = "enough" if share >= 1 else f"{runs}; over {rules.cancel_void_e4 / 1e4:.0%} void cancel the race"
             lines.append(f"cap of a {name} ${usd:,.2f}, {dollars(left)} left: {fits}")
     show(found, lines)
 

@@ -270,7 +270,7 @@ def beside_lines(beside: Beside) -> Iterator[str]:
         yield f"{one.name[:14]:<14} {one.miner_hotkey[:8]:<8} " + " ".join(cells)
     yield f"burned: {beside.burned_e4[0] / 10_000:.1%} here, {beside.burned_e4[1] / 10_000:.1%} there"
     yield f"same order: {beside.same_order[0]} of {beside.same_order[1]} pairs of agents that raced on both sides"
-    yield f"without scores: {beside.without_scores[0]} races here, {beside.without_scores[1]} there"
+    yield f"races without scores: {beside.without_scores[0]} here, {beside.without_scores[1]} there"
     yield f"faults here: {beside.void} problems void, {beside.missing} results missing, {beside.faulted} lost to faults"
     days = f"{' to '.join(beside.cost_days)} (UTC)" if beside.cost_days else "no race asked a model"
     yield f"costs in tokens and USD, there: not published; here: {days}"

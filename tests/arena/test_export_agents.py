@@ -217,10 +217,10 @@ def test_what_libraries_find_is_counted_and_said_on_the_card(tmp_path: Path) -> 
         "datafog-core": {"email": 1, "phone": 1},
         "detect-secrets": {"Stripe Access Key": 1},
     }
-    assert f"| found by {next(iter(found))}, not removed | `email 1`, `phone 1` |" in card(tmp_path / "out")
+    assert f"| private data found by {next(iter(found))}, left in | `email 1`, `phone 1` |" in card(tmp_path / "out")
     assert verify_export(tmp_path / "out", verify).is_ok
     assert export(log, tmp_path / "without").libraries is msgspec.UNSET
-    assert "not removed" not in card(tmp_path / "without") and verify_export(tmp_path / "without", verify).is_ok
+    assert "private data" not in card(tmp_path / "without") and verify_export(tmp_path / "without", verify).is_ok
 
 
 def blocks(folder: Path, language: str, page: str = "README.md") -> list[str]:

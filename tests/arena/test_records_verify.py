@@ -121,8 +121,10 @@ def test_what_records_refer_to_stands_in_the_same_log_and_counts_once() -> None:
     assert defects(([made, evaluation, replace(made, attempt_id="another:1")], body)) == [("evaluation", 3)]
     assert defects(([evaluation, verdict], body)) == [("attempt", 1)]
     assert defects(verdict) == [("verdict", 1)]
-    again = log_stand.episode(1, attempt_id="i:2")
-    assert defects(log_stand.episode(1, attempt_id="i:1"), again) == [("double", 5)]
+    first, again = log_stand.episode(1, attempt_id="i:1"), log_stand.episode(1, attempt_id="i:2")
+    assert defects(first, again) == [("double", 5)]
+    other = replace(again[0][1], conditions=replace(log_stand.CONDITIONS, policy_sha256="00"))
+    assert ("double", 5) not in defects(first, ([again[0][0], other, again[0][2]], again[1]))  # qualifies anew
     unscored = replace(evaluation, outcome=model.UnscoredOutcome(failure=Failure(code="V2040")))
     assert defects(([made, unscored], body), again) == []
 
