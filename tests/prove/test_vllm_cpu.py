@@ -96,8 +96,7 @@ def agent_main(problem):
     talk = [{"role": "system", "content": PROMPT}, {"role": "user", "content": problem["query"]}]
     for seed in range(3):
         told = llm.chat(talk, tools=tools.schemas(), tool_choice="required", temperature=0.7, seed=seed, max_tokens=160)
-        if not told["tool_calls"]: continue  # cut in mid-call: another draw
-        talk.append(told["message"])
+        talk += [told["message"]] if told["tool_calls"] else []  # cut in mid-call: another draw
         for one in told["tool_calls"]:
             result = tools.execute(one["name"], one["arguments"])[:1500]
             talk.append({"role": "tool", "tool_call_id": one["id"], "content": result})
@@ -192,7 +191,8 @@ def learnt(traces: list[Trace]) -> list[Trace]:
     rows += [terse(one, Message(role="system", content=PROMPTS["scripted-hasty"])) for one in traces]
     asked, told = judge_messages(JUDGED, RUBRIC), ScriptedJudge().opine(JUDGED, RUBRIC).text.replace(COMPARED, PART)
     said = [Message(role=one["role"], content=one["content"]) for one in asked]
-    return [*rows, anew(replace(traces[0], tools="[]"), [*said, Message(role="assistant", content=told)])]
+    said += [Message(role="assistant", content=told), Message(role="user")]  # a last turn follows an empty thought
+    return [*rows, anew(replace(traces[0], tools="[]"), said)]
 
 
 @pytest.fixture(scope="module")
