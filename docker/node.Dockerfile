@@ -6,7 +6,9 @@
 #   docker run --rm agent-arena doctor
 #
 # tests/docker checks this file; `make prove` builds it where an engine is.
-# A release's folder is built with `--build-arg WHEEL=release` (make release): then the wheel is the one that was signed.
+# A release's folder holds this file, and is built so, of the wheel that was signed (needs BuildKit):
+#
+#   docker build -f FOLDER/node.Dockerfile --build-arg WHEEL=release -t agent-arena FOLDER
 ARG WHEEL=checkout
 
 FROM python:3.11-slim-bookworm AS checkout

@@ -64,12 +64,11 @@ def list_races(
         show(shown, ["no race is settled yet; `arena validator status` shows the one that runs"])
         return
     lines = [f"{'race':<12} {'state':<9} {'force':<7} {'agents':>6} {'void':>4}  top"]
-    for each in settled:
-        row = each.settlement
+    for row, force in [(each.settlement, each.force) for each in settled]:
         top = agent_name(row.top_agent_version_id, names) or "nobody yet"
         counts = f"{len(row.standings):>6} {len(row.void):>4}  {top}{'*' if row.is_promotion else ''}"
-        lines.append(f"{row.race_id:<12} {row.state:<9} {each.force:<7} {counts}")
-        lines += [f"  {row.reason}"] if row.reason else []
+        why = f"\n  {row.reason}" if row.reason else ""
+        lines.append(f"{row.race_id:<12} {row.state:<9} {force:<7} {counts}{why}")
     show(shown, [*lines, "* promoted by this race"])
 
 

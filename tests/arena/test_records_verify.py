@@ -75,8 +75,7 @@ def good_log() -> log_stand.MemoryLog:
 
 
 def test_a_whole_log_verifies_and_is_counted() -> None:
-    log = good_log()
-    report = check(log)
+    log, report = good_log(), check(good_log())
     assert report.is_ok, report.defects
     assert report.kinds == {"attempt": 3, "evaluation": 2, "gate": 1, "release": 1, "settlement": 1, "verdict": 2}
     assert (report.records, report.bodies, report.logs[0].head) == (10, 2, log.end)
@@ -144,8 +143,7 @@ def test_a_checkpoint_survives_its_text_and_any_change_of_the_text_is_refused() 
     changes = [note.replace("\n1\n", "\n2\n"), note.replace("\n1\n", "\n01\n"), note.split("\n\n")[0], "", note[:-4]]
     changes.append(note.replace(ALICE.hotkey, BOB.hotkey))
     changes += [note.replace("\n1\n", "\n-1\n"), note.rstrip("\n"), note[:-1] + "\x85", note[:-4] + "!!!\n"]
-    witnessed = note.replace("\n\n", "\n\n— another.log AAAA\n")
-    assert logs.read_checkpoint(witnessed, verify) == logs.read_checkpoint(note, verify)
+    assert logs.read_checkpoint(note.replace("\n\n", "\n\n— another.log AAAA\n"), verify) == point
     for changed in changes:
         with pytest.raises(ArenaError, match="V2050"):
             logs.read_checkpoint(changed, verify)
