@@ -74,7 +74,7 @@ def build_release(key: Path, out: Path, tag: str) -> None:
     Raises `ReleaseError` if tree, version, changelog or tag do not fit.
     """
     if not key.is_file():
-        raise ReleaseError(f"there is no signing key at {key}. Name one of ssh-keygen's: KEY=FILE")
+        raise ReleaseError(f"{key} is no signing key's file. Name one that ssh-keygen made: KEY=FILE")
     version = version_to_release(tag)
     commit, epoch_s = git("rev-parse", "HEAD"), int(git("log", "-1", "--format=%ct"))
     folder = out / version
@@ -226,7 +226,7 @@ def verify_release(folder: Path, signers: Path) -> None:
     """Every check of a release; nothing runs that was not signed. Raises `ReleaseError` at the first that fails."""
     for path in (folder, signers):
         if not path.exists() or path == Path():
-            raise ReleaseError(f"there is no {path}: name both, RELEASE=FOLDER SIGNERS=FILE")
+            raise ReleaseError(f"{path} is not there. Name a release and who may sign: RELEASE=FOLDER SIGNERS=FILE")
     say(f"signed by {signed_by(folder, signers)}")
     check_sums(folder)
     (wheel,) = folder.glob("*.whl")
