@@ -375,11 +375,11 @@ def test_a_small_real_model_shops_and_judges_without_a_fault_of_ours(server: Ser
     own = replace(POLICY.inference, models=("smollm2",), is_call_required_allowed=True)
     Path("small.json").write_bytes(msgspec.json.encode(replace(POLICY, inference=own)))
     (tmp_path / "agent.py").write_text(SHOPPER)
-    flags = ("--policy", "small.json", "--state-dir", "small", "--workers", "4", "--count", str(SMALL_PROBLEMS))
-    flags += ("--catalogue", "smoke/index", "--problems", "asked.jsonl")
+    flags = f"--policy small.json --state-dir s --workers 4 --count {SMALL_PROBLEMS} --catalogue smoke/index".split()
     with Server(Path(SMOLLM2), "smollm2", more="--max-model-len 8192 --tool-strict-level parameter") as small:
-        rows = run_agent(tmp_path / "agent.py", "--model-url", small.url, *flags)
-        judge = OpenAIJudge(model="smollm2", base_url=small.url, patience=RetryPolicy(timeout_ms=600_000))
+        rows = run_agent(tmp_path / "agent.py", "--model-url", small.url, "--problems", "asked.jsonl", *flags)
+        patience = RetryPolicy(timeout_ms=600_000, completion_tokens=256)  # it repeats itself up to any limit
+        judge = OpenAIJudge(model="smollm2", base_url=small.url, patience=patience)
         told = judge_body(episode(COMPARED), replace(RUBRIC, models=("smollm2",)), [judge])
     ran = [sum(isinstance(event, ToolCall) and not event.failure for event in row.body.events) for row in rows]
     assert len(rows) == SMALL_PROBLEMS and sum(map(bool, ran)) >= 15, ran
