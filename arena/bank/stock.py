@@ -59,7 +59,7 @@ class Bank:
     make: Make | None = None
     prepare: Callable[[], object] = lambda: None
 
-    def seal_for(self, race_id: str, problems_min: int, *, round_number: int) -> BatchNotice:
+    def notice_for(self, race_id: str, problems_min: int, *, round_number: int) -> BatchNotice:
         """The notice of the batch that opens with that round, the first after the race's close; made where there is
         none and this bank makes its own.
 

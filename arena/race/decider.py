@@ -67,7 +67,7 @@ def decide(state: machine.RaceState, facts: machine.RaceObservation) -> Due:
     """
     opened, closed = state.opened, state.closed
     if opened is None:
-        return (machine.SealBatch(),)
+        return (machine.TakeBatch(),)
     if closed is None:
         if facts.now_ms < opened.closes_ms or facts.closing_block is None:
             return ()

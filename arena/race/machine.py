@@ -167,7 +167,7 @@ Event = (
 )
 
 
-class SealBatch(msgspec.Struct, frozen=True, kw_only=True):
+class TakeBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Seal a batch that can serve the policy's draw for this race alone, then append `open_race(..)`."""
 
 
@@ -251,7 +251,7 @@ class AdoptSettlement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Effect = (
-    SealBatch
+    TakeBatch
     | FixField
     | FetchBeacon
     | EnqueueItems

@@ -235,7 +235,7 @@ class RaceClock:
             error = raised if isinstance(raised, ArenaError) else ArenaError(HOST_FAILED, ascii(raised)[:500])
             # What is wrong with the bank's sealed files costs races, not the node: an operator mends it meanwhile.
             # Every other effect reads the node's own open batch: one that was tampered with ends the node.
-            is_sealed = isinstance(effect, machine.FetchBeacon | machine.SealBatch)
+            is_sealed = isinstance(effect, machine.FetchBeacon | machine.TakeBatch)
             if not (error.entry.is_retryable or (is_sealed and error.owner is Owner.PROBLEM)):
                 raise
             self._waiting[kind] = PAUSES.after(before, now_ms)
@@ -259,8 +259,8 @@ class RaceClock:
     async def _carry_out(self, effect: machine.Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Do what is due and answer with its event. Raises ArenaError where it can't be done."""
         match effect:
-            case machine.SealBatch():
-                return await self._seal(state, earlier)
+            case machine.TakeBatch():
+                return await self._take_batch(state, earlier)
             case machine.FetchBeacon():
                 await self._fetch(effect, state)
             case machine.ReadChain():
@@ -314,12 +314,12 @@ class RaceClock:
         """The file with a race's policy, to start this node with again."""
         return await asyncio.to_thread(write_policy, self._node.state_dir, opened.policy, opened.policy_sha256)
 
-    async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
+    async def _take_batch(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
         bank, problems = self._node.bank, self._node.policy.race.problems
         await asyncio.to_thread(bank.prepare)  # before the close is set, which nobody should wait away
         _, closes_ms = machine.coming_race(earlier, self._node.now_ms(), self._node.policy)
         opens_with = self._node.beacon.round_after(closes_ms)
-        notice = await asyncio.to_thread(bank.seal_for, state.race_id, problems, round_number=opens_with)
+        notice = await asyncio.to_thread(bank.notice_for, state.race_id, problems, round_number=opens_with)
         return await self._open(state, notice.batch, earlier, closes_ms)
 
     async def _fetch(self, effect: machine.FetchBeacon, state: RaceState) -> None:

@@ -393,15 +393,15 @@ def filled_sealed(folder: Path) -> Bank:
 
 def test_a_race_keeps_its_batch_and_opens_it_with_its_round(tmp_path):
     bank = filled_sealed(tmp_path / "bank")
-    described = bank.seal_for("race-1", 3, round_number=101)
-    assert bank.seal_for("race-1", 3, round_number=101) == described
+    described = bank.notice_for("race-1", 3, round_number=101)
+    assert bank.notice_for("race-1", 3, round_number=101) == described
     bank.open("race-1", local_round(101))
     bank.open("race-1", local_round(101))
     batch = bank.batch("race-1")
     assert batch is bank.batch("race-1")  # what did not change is not read again
     assert batch.public == described.batch and batch.problems == SETS[0]
     with pytest.raises(ArenaError, match=r"P4014.*b of .* holds 3 problems, a race draws 4"):
-        bank.seal_for("race-2", 4, round_number=102)
+        bank.notice_for("race-2", 4, round_number=102)
 
 
 def test_a_batch_that_was_changed_while_its_race_runs_is_refused_though_it_was_read_before(tmp_path):
@@ -420,22 +420,22 @@ def test_a_batch_that_was_changed_while_its_race_runs_is_refused_though_it_was_r
 def test_a_bank_with_a_maker_makes_what_it_lacks_under_its_own_key_and_repeats_no_answer(tmp_path):
     bank = open_bank(tmp_path / "bank", BEACON, SeededMaker(CATALOGUE))
     bank.prepare()
-    notice = bank.seal_for("race-000001", 3, round_number=101)
-    assert bank.seal_for("race-000001", 3, round_number=101) == notice  # made once
+    notice = bank.notice_for("race-000001", 3, round_number=101)
+    assert bank.notice_for("race-000001", 3, round_number=101) == notice  # made once
     bank.open("race-000001", local_round(101))
     assert bank.batch("race-000001").public == notice.batch
     assert bank.level((), 0).is_made_here and not filled_sealed(tmp_path / "other").level((), 0).is_made_here
     (tmp_path / "bank" / "old.batch.json").write_bytes(b"{")
     with pytest.raises(ArenaError, match=r"P4001.*old\.batch\.json"):
-        bank.seal_for("race-000002", 3, round_number=102)
+        bank.notice_for("race-000002", 3, round_number=102)
 
 
 def test_a_batch_serves_the_race_of_its_round_and_no_other(tmp_path):
     bank = filled_sealed(tmp_path / "bank")
-    notice = bank.seal_for("race-1", 3, round_number=102)
+    notice = bank.notice_for("race-1", 3, round_number=102)
     assert [each.problem_id for each in notice.problems] == [problem.problem_id for problem in SETS[1]]
     with pytest.raises(ArenaError, match=r"P4014.*round 104 of local-beacon: no file"):
-        bank.seal_for("race-1", 3, round_number=104)
+        bank.notice_for("race-1", 3, round_number=104)
     with pytest.raises(ArenaError, match="P4026"):
         bank.open("race-1", replace(local_round(102), round=101))
 
@@ -449,8 +449,8 @@ def test_on_a_real_network_a_batch_without_partition_or_titles_serves_no_race(tm
     bank = sealed_bank(folder, is_real=True)
     for name, opens_with in (("bare", 101), ("untitled", 103)):
         with pytest.raises(ArenaError, match=rf"P4014.*{name}"):
-            bank.seal_for("race-1", 3, round_number=opens_with)
-    assert bank.seal_for("race-1", 3, round_number=102).titles == titles.name
+            bank.notice_for("race-1", 3, round_number=opens_with)
+    assert bank.notice_for("race-1", 3, round_number=102).titles == titles.name
     bank.open("race-1", local_round(102))
     assert bank.batch("race-1").titles == titles
 
@@ -459,10 +459,10 @@ def test_a_file_of_another_key_serves_no_race_and_hides_no_good_one(tmp_path):
     folder = tmp_path / "bank"
     put(folder, "foreign", SETS[0], 101, STRANGER)
     with pytest.raises(ArenaError, match="P4010"):
-        sealed_bank(folder).seal_for("race-1", 3, round_number=101)
+        sealed_bank(folder).notice_for("race-1", 3, round_number=101)
     put(folder, "good", SETS[1], 101)
     (folder / "torn.sealed.json").write_bytes(b"{")
-    assert sealed_bank(folder).seal_for("race-1", 3, round_number=101).race_id == "good"
+    assert sealed_bank(folder).notice_for("race-1", 3, round_number=101).race_id == "good"
 
 
 def test_two_batches_for_one_round_are_refused_since_validators_could_choose_differently(tmp_path):
@@ -470,7 +470,7 @@ def test_two_batches_for_one_round_are_refused_since_validators_could_choose_dif
     put(folder, "a", SETS[0], 101)
     put(folder, "b", SETS[1], 101)
     with pytest.raises(ArenaError, match=r"P4014.*a\.sealed\.json, b\.sealed\.json"):
-        sealed_bank(folder).seal_for("race-1", 3, round_number=101)
+        sealed_bank(folder).notice_for("race-1", 3, round_number=101)
 
 
 def test_a_problem_that_was_raced_never_comes_back_by_its_id(tmp_path):
@@ -480,8 +480,8 @@ def test_a_problem_that_was_raced_never_comes_back_by_its_id(tmp_path):
     bank = sealed_bank(folder)
     bank.open("race-1", local_round(101))
     with pytest.raises(ArenaError, match=f"P4029.*{SETS[0][0].problem_id} of b was raced in a"):
-        bank.seal_for("race-2", 3, round_number=102)
-    assert bank.seal_for("race-1", 3, round_number=101).race_id == "a"  # its own batch is no earlier one
+        bank.notice_for("race-2", 3, round_number=102)
+    assert bank.notice_for("race-1", 3, round_number=101).race_id == "a"  # its own batch is no earlier one
 
 
 def test_a_problem_that_was_raced_never_comes_back_under_another_id(tmp_path):
@@ -490,7 +490,7 @@ def test_a_problem_that_was_raced_never_comes_back_under_another_id(tmp_path):
     put(folder, "b", (*SETS[1], replace(SETS[0][2], problem_id="p_new")), 102)
     bank = sealed_bank(folder)
     bank.open("race-1", local_round(101))
-    bank.seal_for("race-2", 3, round_number=102)
+    bank.notice_for("race-2", 3, round_number=102)
     with pytest.raises(ArenaError, match=r"P4029.*p_new of b was raced in a"):
         bank.open("race-2", local_round(102))
     with pytest.raises(ArenaError, match="P4001"):

@@ -65,7 +65,7 @@ class World:
 
     def _carry_out(self, effect: machine.Effect) -> machine.Event | None:
         match effect:
-            case machine.SealBatch():
+            case machine.TakeBatch():
                 return machine.open_race(RACE, RULES, batch(), self.facts.now_ms, CLOSES_MS)
             case machine.FixField():
                 return machine.FieldFixed(field=self.field, validators=("val-a",), incumbent=self.incumbent)
@@ -105,7 +105,7 @@ def finished() -> World:
 def test_the_whole_race_takes_the_one_path():
     world = finished()
     assert world.done == [
-        "SealBatch",
+        "TakeBatch",
         "RaceClosed",
         "ReadChain",
         "FixField",

@@ -114,4 +114,4 @@ def test_only_a_local_network_without_an_operators_key_makes_its_own_batches(tmp
         bank = bank_of(settings_of(tmp_path, **flags))
         assert not bank.level((), 0).is_made_here
         with pytest.raises(ArenaError, match="P4014"):
-            bank.seal_for("race-1", 3, round_number=5)
+            bank.notice_for("race-1", 3, round_number=5)
