@@ -45,12 +45,11 @@ from foundation.logs import get_logger
 from neurons.health.metrics import Metrics
 from neurons.health.status import OperatorFacts
 from neurons.settings.inputs import shared_titles_folder, suite_folder
-from neurons.settings.settings import Settings
+from neurons.settings.settings import NOBODY, Settings
 
 if TYPE_CHECKING:
     from neurons.loops.node import Sharing
 
-NOBODY = "none"  # the setting operator_hotkey of a node that takes nobody's files
 _FOLDER = "operator"
 _INDEX_MANIFEST = "manifest.json"
 START_S = 30.0  # for a node that could start with what it has
@@ -60,14 +59,12 @@ PAUSES = Backoff(first_ms=1_000, most_ms=5_000)  # a start waits for it
 async def operator_of(settings: Settings, chain: Subtensor) -> Operator | None:
     """Whose files this node takes: the key that the settings name, else the subnet owner's. None: nobody's.
 
-    Raises ArenaError V2030 for a malformed key, U3030, U3037.
+    Raises ArenaError U3030, U3037.
     """
     if settings.operator_hotkey == NOBODY:
         return None
     named = settings.operator_hotkey or await chain.owner_hotkey()
     hotkey = canonical_hotkey(named) if named else None
-    if named and hotkey is None:
-        raise ArenaError("V2030", f"operator_hotkey {named!r} is no ss58 address")
     return Operator(hotkey=hotkey, netuid=chain.netuid) if hotkey else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,7 @@ import msgspec
 from pydantic import AfterValidator, Field, PlainValidator, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from arena.chain.port import split_endpoint
 from arena.store.location import default_state_dir
 from foundation.codes import lookup
 from foundation.errors import ArenaError, nearest, redacted
@@ -53,6 +54,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 ENVIRONMENT_PREFIX = "ARENA_"
 DEFAULT_CONFIG = Path("arena.toml")
+NOBODY = "none"  # the setting operator_hotkey of a node that takes nobody's files
 WORKERS_MAX = 1_024
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
 
@@ -67,15 +69,32 @@ def _table_of(kind: type[Any]) -> PlainValidator:
     return PlainValidator(read)
 
 
-def _checked_dsn(dsn: SecretStr) -> SecretStr:
-    if dsn.get_secret_value():
-        from arena.store.connect import read_dsn  # few settings name a server, and the driver takes its time
+def _read_by(read: Callable[[str], object]) -> AfterValidator:
+    """Refuses a value that `read` can't take. Readers import late: few settings name a server or a key."""
 
+    def check(value: Any) -> Any:
+        text = value.get_secret_value() if isinstance(value, SecretStr) else value
         try:
-            read_dsn(dsn.get_secret_value())
+            if text:
+                read(text)
         except ArenaError as error:
             raise ValueError(error.failure.detail) from error
-    return dsn
+        return value
+
+    return AfterValidator(check)
+
+
+def _read_dsn(text: str) -> None:
+    from arena.store.connect import read_dsn
+
+    read_dsn(text)
+
+
+def _read_hotkey(text: str) -> None:
+    from arena.chain.keys import public_key
+
+    if public_key(text) is None:
+        raise ArenaError("V2030", f"{text!r} is not an ss58 address")
 
 
 # A path means the same wherever a process of ours works: its own folder, the jail's or the database's.
@@ -97,7 +116,7 @@ class Settings(BaseSettings):
     """where the jail's Python is kept, shared by nodes; empty: in state_dir"""
     policy: str = ""
     """name of a shipped policy, or a path to one as JSON; empty: that of the operator's release, else paper"""
-    operator_hotkey: str = ""
+    operator_hotkey: Annotated[str, _read_by(lambda text: text == NOBODY or _read_hotkey(text))] = ""
     """whose releases of files (policy, suite, sealed batches, titles) are taken from other validators, ss58; none:
     nobody's; empty: the subnet owner's hotkey, read from the chain"""
     netuid: int = Field(default=15, ge=0, le=65535)
@@ -117,12 +136,12 @@ class Settings(BaseSettings):
     wallet_proxy: str = ""
     """another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays for
     extrinsics; records and requests stay with wallet_hotkey"""
-    database_dsn: Annotated[SecretStr, AfterValidator(_checked_dsn)] = SecretStr("")
+    database_dsn: Annotated[SecretStr, _read_by(_read_dsn)] = SecretStr("")
     """Postgres; empty: the embedded server"""
     bodies_url: str = ""
     """where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=..., with AWS_*
     in the environment; empty: in Postgres"""
-    bank_hotkey: str = ""
+    bank_hotkey: Annotated[str, _read_by(_read_hotkey)] = ""
     """the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents qualify on;
     empty: the operator's whose release brings them, else this node's own"""
     workers: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=WORKERS_MAX)
@@ -168,7 +187,7 @@ class Settings(BaseSettings):
     """on the local network: the chain's port at public_host, for miners on other machines; 0: off"""
     share: bool = False
     """race together with the network's other validators; needs public_endpoint"""
-    public_endpoint: str = ""
+    public_endpoint: Annotated[str, _read_by(split_endpoint)] = ""
     """http://ip:port published on chain: of the exchange with `share`, of the door without"""
     shadow: bool = False
     """run and settle races, publish them, and set no weights"""
