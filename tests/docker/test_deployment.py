@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -42,14 +43,15 @@ def test_a_service_publishes_on_loopback_only_and_gets_no_engine(name: str) -> N
         assert expanded(port).startswith("127.0.0.1:"), port
     assert not any("docker.sock" in volume or "containerd" in volume for volume in service.get("volumes", ()))
     assert not service.get("privileged")
+    assert service["logging"]["options"]["max-file"], "logs don't fill the disk"
     assert "build" in service or re.search(r":v?\d+\.\d+", service["image"]), "an image is pinned to a version"
 
 
 @pytest.mark.parametrize("name", ["validator", "miner"])
 def test_what_a_service_sets_are_settings_and_its_command_starts_dry(name: str, tmp_path: Path) -> None:
-    environment = {key: expanded(str(value)) for key, value in SERVICES[name]["environment"].items()}
-    known = {f"ARENA_{field.upper()}" for field in Settings.model_fields} | {"OPENAI_BASE_URL", "OPENAI_API_KEY"}
-    assert set(environment) <= known
+    environment = {key: expanded(str(value or "")) for key, value in SERVICES[name]["environment"].items()}
+    known = {f"ARENA_{field.upper()}" for field in Settings.model_fields} | {"ARENA_CONFIG"}
+    assert {key for key in environment if not key.startswith(("OPENAI_", "AWS_"))} <= known
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("ARENA_", "OPENAI_"))}
     command = [sys.executable, "-m", "neurons.cli.app", "validator", "--dry-run"]
     told = {**kept, **environment, "ARENA_STATE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
@@ -71,17 +73,34 @@ def test_the_images_copy_holds_every_package_and_runs_as_nobody_special() -> Non
     assert 0 < final.index("\nUSER arena") < final.index("\nENTRYPOINT")
 
 
+def unit(name: str) -> configparser.SectionProxy:
+    read = configparser.ConfigParser(interpolation=None, strict=False)
+    read.optionxform = str  # type: ignore[assignment,method-assign]
+    read.read(DOCKER / "systemd" / f"agent-arena-{name}.service")
+    return read["Service"]
+
+
 def test_the_service_starts_the_installed_command_and_rests_where_a_restart_mends_nothing() -> None:
-    unit = configparser.ConfigParser(interpolation=None, strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DOCKER / "systemd" / "agent-arena-validator.service")
-    service = unit["Service"]
+    service = unit("validator")
     assert service["ExecStart"].split()[:2] == ["/opt/agent-arena/.venv/bin/arena", "validator"]
     resting = {int(code) for code in service["RestartPreventExitStatus"].split()}
     assert resting == {EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY}
     assert service["User"] == "arena"
-    page = (ROOT / "docs" / "operations.md").read_text()
-    assert str(service["WorkingDirectory"]) in page
+    assert service["WorkingDirectory"] in (ROOT / "docs" / "operations.md").read_text()
+    typed = (DOCKER / "systemd" / "arena").read_text()  # the command of a person looks at what the service runs with
+    named = {"User": "uid", "Group": "gid", "WorkingDirectory": "working-directory", "Environment": "setenv"}
+    for field, option in {**named, "EnvironmentFile": "property=EnvironmentFile"}.items():
+        assert f"--{option}={service[field]}" in typed
+    assert f"ARENA_CONFIG={service['ExecStart'].split()[-1]} {service['ExecStart'].split()[0]} " in typed
+
+
+def test_the_nightly_backup_removes_its_own_but_the_newest_seven(tmp_path: Path) -> None:
+    nights = [f"2026-11-{day:02}T032000Z" for day in range(1, 11)]
+    for name in (*nights, "2026-11-01", "before-upgrade"):
+        (tmp_path / name).mkdir()
+    line = unit("backup")["ExecStartPost"].replace("/var/backups/agent-arena", str(tmp_path))
+    subprocess.run(shlex.split(line), check=True)
+    assert {path.name for path in tmp_path.iterdir()} == {*nights[3:], "2026-11-01", "before-upgrade"}
 
 
 @pytest.mark.parametrize("name", ["validator", "search", "miner"])
@@ -91,17 +110,15 @@ def test_the_process_of_the_nodes_image_has_no_right_and_its_command_exists(name
     assert "no-new-privileges:true" in service["security_opt"]
     assert "ARENA_SANDBOX" not in service.get("environment", {})  # the jail inside, never an engine beside the key
     if service["command"] != ["--help"]:
-        line = " ".join(["arena", *service["command"]])
-        assert not unknown_options(line)
+        assert not unknown_options(" ".join(["arena", *service["command"]]))
 
 
 def test_every_command_of_the_page_exists_with_its_options() -> None:
     page = (ROOT / "docs" / "operations.md").read_text("utf-8")
     lines = [line for part in page.split("```sh")[1:] for line in part.partition("```")[0].splitlines()[1:]]
-    commands = [found[1] for line in lines if (found := re.search(r"(?:^|\.venv/bin/)(arena .+)$", line))]
-    assert len(commands) > 8
-    for command in commands:
-        assert not unknown_options(command), command
+    commands = [found[1] for line in lines if (found := re.search(r"(?:^arena|run --rm validator) (.+)$", line))]
+    assert len(commands) > 15
+    assert not [command for command in commands if unknown_options(f"arena {command}")]
 
 
 # -- every alert fires by its fault, none on a well node, and each has its runbook
@@ -261,10 +278,7 @@ def test_every_alert_has_a_runbook_and_every_metric_of_the_dashboard_exists() ->
     assert set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == set(rules())
     known = {sample.name for family in _labelled().collect() for sample in family.samples}
     board = (ROOT / "docker" / "watch" / "grafana" / "dashboards" / "node.json").read_text()
-    asked = set(re.findall(r"arena_\w+", board)) | {
-        name for rule in rules().values() for name in re.findall(r"arena_\w+", rule)
-    }
-    assert asked <= known
+    assert set(re.findall(r"arena_\w+", " ".join([board, *rules().values()]))) <= known
 
 
 def _labelled() -> CollectorRegistry:

@@ -58,14 +58,9 @@ class Site:
         (folder / "backups").mkdir()
         os.chown(folder / "backups", CONTAINER_USER, CONTAINER_USER)
         catalogue = build_small_catalogue(folder)
-        (folder / "site.json").write_text(
-            json.dumps(
-                {
-                    "services": {"validator": {"environment": {"ARENA_LOCAL_CHAIN_PORT": CHAIN_PORT}}},
-                    "secrets": {"postgres_password": {"file": str(folder / "password")}},
-                }
-            )
-        )
+        services = {"validator": {"environment": {"ARENA_LOCAL_CHAIN_PORT": CHAIN_PORT}}}
+        secrets = {"postgres_password": {"file": str(folder / "password")}}
+        (folder / "site.json").write_text(json.dumps({"services": services, "secrets": secrets}))
         self.settings = {
             "ARENA_NETWORK": "local",
             "ARENA_POLICY": "demo",
@@ -73,6 +68,7 @@ class Site:
             "ARENA_BIND": "0.0.0.0",  # of the engine's own network; nothing outside this host is routed to it
             "ARENA_CATALOGUE": str(catalogue),
             "ARENA_WALLETS": str(folder / "wallets"),
+            "ARENA_BACKUPS": str(folder / "backups"),
             "ARENA_WORK": str(ROOT / "harness" / "agents" / "examples"),
         }
 
@@ -83,24 +79,14 @@ class Site:
     def compose(self, *words: str) -> str:
         self.env.write_text("".join(f"{name}={value}\n" for name, value in self.settings.items()))
         files = ("-f", str(ROOT / "docker" / "compose.yaml"), "-f", str(self.folder / "site.json"))
-        command = [
-            *COMPOSE,
-            "-p",
-            PROJECT,
-            "--env-file",
-            str(self.env),
-            *files,
-            "--profile",
-            "node",
-            "--profile",
-            "miner",
-        ]
-        done = subprocess.run([*command, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        command = [*COMPOSE, "-p", PROJECT, "--env-file", str(self.env), *files]
+        profiles = ("--profile", "node", "--profile", "miner")
+        done = subprocess.run([*command, *profiles, *words], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
         return done.stdout
 
     def validator(self, *words: str) -> str:
-        return self.compose("run", "--rm", "-v", f"{self.folder / 'backups'}:/backups", "validator", *words)
+        return self.compose("run", "--rm", "validator", *words)
 
     def miner(self, *words: str) -> str:
         return self.compose("run", "--rm", "-e", f"ARENA_NETWORK=http://validator:{CHAIN_PORT}", "miner", *words)
