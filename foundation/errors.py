@@ -17,8 +17,10 @@ from foundation.codes import ErrorCode, Owner, lookup, owner_of
 
 _LINE = 100
 _MASK = "***"
-_URL = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]*://)([^\s"'<>\\]+)""")
-_VALUE = re.compile(r"(?<=[?&;])([^=&;#]+)=[^&;#]*")
+# A password may hold blanks: what begins with `name:` goes up to the line's last `@` before another URL.
+_LOGIN = r"""[^\s"'<>\\/:@]*:(?:(?!://)[^\n"'<>\\])*@"""
+_URL = re.compile(rf"""([A-Za-z][A-Za-z0-9+.-]*://)((?:{_LOGIN})?[^\s"'<>\\]*)""")
+_VALUE = re.compile(r"(?:(?<=[?&;#])|(?<=%3F)|(?<=%26)|(?<=%23))([^=&;#]+?)(=|%3D)[^&;#]*", re.IGNORECASE)
 # Names whose values are no secret.
 _SHOWN = frozenset({"endpoint", "region", "host", "sslmode", "ssl", "after", "limit", "follow", "race"})
 _KEY_IN_PATH = re.compile(r"(?<=/)(?=[\w-]*\d)[\w-]{16,}")  # some providers of chain nodes take a key so
@@ -33,7 +35,7 @@ def redacted(text: str) -> str:
 def _without_secrets(found: re.Match[str]) -> str:
     scheme, rest = found.groups()
     before, at, place = rest.rpartition("@")
-    place = _VALUE.sub(lambda pair: pair[0] if pair[1].lower() in _SHOWN else f"{pair[1]}={_MASK}", place)
+    place = _VALUE.sub(lambda pair: pair[0] if pair[1].lower() in _SHOWN else pair[1] + pair[2] + _MASK, place)
     if scheme.lower() in ("ws://", "wss://"):
         place = _KEY_IN_PATH.sub(_MASK, place)
     return f"{scheme}{_MASK if before else ''}{at}{place}"
