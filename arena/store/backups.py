@@ -342,7 +342,8 @@ async def _make_room(owner_dsn: str) -> None:
         else:
             held = [row.relname for row in await connection.fetch(_FOREIGN)]
         if held:
-            raise ArenaError("V2027", ", ".join(held))
+            detail = f"the database holds a store already: {', '.join(held)}"
+            raise ArenaError("V2027", detail, fix="restore into an empty database, or a new --state-dir")
         await connection.execute(_DROP)
         await run_script(connection, "bootstrap.sql")
         await connection.execute(_GRANT)

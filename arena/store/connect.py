@@ -115,9 +115,11 @@ def require_server(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionP
 
 
 @contextlib.contextmanager
-def coded_errors(*, is_first: bool = False) -> Iterator[None]:
-    """Turns driver errors inside the block into coded ones. `is_first`: of a first connection, whose login or database
-    was never right and is V2026; one that was right before may be so again, and is V2021."""
+def coded_errors(dsn: str = "", *, is_first: bool = False) -> Iterator[None]:
+    """Turns driver errors inside the block into coded ones, which name the server of the `dsn`. `is_first`: of a first
+    connection, whose login or database was never right and is V2026; one that was right before may be so again, and is
+    V2021."""
+    place = f"{dsn}: " if dsn else ""  # an ArenaError shows no password
     try:
         yield
     except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
@@ -134,21 +136,21 @@ def coded_errors(*, is_first: bool = False) -> Iterator[None]:
         if state.startswith(_UNFIT) or isinstance(error, ValueError):  # the latter: the driver could not encode it
             raise ArenaError("V2025", about) from error
         if is_first and state.startswith(_LOGIN):
-            raise ArenaError(STORE_UNFIT, about) from error
+            raise ArenaError(STORE_UNFIT, place + about) from error
         if not state or state.startswith(_AWAY):
-            raise ArenaError(STORE_AWAY, about) from error
+            raise ArenaError(STORE_AWAY, place + about) from error
         raise
     except (OSError, TimeoutError) as error:
         number = error.errno if isinstance(error, OSError) else None  # the loop's own words hold a tuple
         about = os.strerror(number) if number else str(error)
-        raise ArenaError(STORE_AWAY, about or type(error).__name__) from error
+        raise ArenaError(STORE_AWAY, place + (about or type(error).__name__)) from error
 
 
 @contextlib.asynccontextmanager
 async def owner_transaction(dsn: str, *, is_snapshot: bool = False) -> AsyncIterator[asyncpg.Connection]:
     """One transaction of a database's owner, committed at the end of the block; `is_snapshot`: that reads one moment.
     Raises ArenaError V2021, V2026."""
-    with coded_errors(is_first=True):
+    with coded_errors(dsn, is_first=True):
         connection = await connect(dsn)
         try:
             require_server(connection)
@@ -211,7 +213,7 @@ class Hold:
             if self._is_kept():
                 return
             await self.release()
-            with coded_errors():
+            with coded_errors(self._dsn):
                 connection = await connect(self._dsn)
                 try:
                     deadline = asyncio.get_running_loop().time() + (0 if self._session else PATIENCE_S)

@@ -89,7 +89,7 @@ class PostgresStore:
         pool = await open_pool(dsn)
         session = Session(pool)
         try:
-            with coded_errors(is_first=True):
+            with coded_errors(dsn, is_first=True):
                 async with pool.acquire() as connection:
                     require_server(connection)
                     found = await revision(connection)
