@@ -27,7 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Index = Annotated[Path, typer.Argument(help="Folder made by `arena catalogue build`.")]
+_Index = Annotated[Path, typer.Argument(help="Folder made by `arena catalogue build`.", exists=True)]
 _ENGINES = "auto, numpy, numba (one kind of index) or lucene (its own index and extra packages)"
 
 

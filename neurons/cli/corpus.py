@@ -87,7 +87,7 @@ def build(
         list[str] | None, typer.Option(help="Also build this filter in OUT/NAME, all of one size.")
     ] = None,
     tokenizer: _Tokenizer = None,
-    catalogue: Annotated[Path | None, typer.Option(help="Built index: which ids exist.")] = None,
+    catalogue: Annotated[Path | None, typer.Option(help="Built index: which ids exist.", exists=True)] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes. Default: a core each for large exports.")
     ] = None,
@@ -203,10 +203,12 @@ def _brought(exports: list[str], below: Path) -> dict[Path, str]:
     found = {}
     with show_progress() as progress:
         for named in exports:
-            if Path(named).is_file():
-                raise typer.BadParameter(f"{named} is no export but a file; rows of elsewhere are --foreign {named}")
             if is_location(named):
                 found[bring_export(named, below.absolute(), functools.partial(progress, "fetch"))] = named
+            elif Path(named).is_file():
+                raise typer.BadParameter(f"{named} is no export but a file; rows of elsewhere are --foreign {named}")
+            elif not Path(named).is_dir():
+                raise typer.BadParameter(f"there is no folder {named}")
             else:
                 found[Path(named).absolute()] = ""
     return found

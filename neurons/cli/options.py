@@ -86,10 +86,12 @@ ProblemFile = Annotated[
 ]
 ProblemFiles = Annotated[list[Path], typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.")]
 CatalogueOption = Annotated[
-    Path | None, typer.Option("--catalogue", help="Index folder of `arena catalogue build`. Default: the node's own.")
+    Path | None,
+    typer.Option("--catalogue", help="Index folder of `arena catalogue build`. Default: the node's own.", exists=True),
 ]
 GoodsOption = Annotated[
-    Path | None, typer.Option("--catalogue", help="Index folder of `arena catalogue build`, or its documents.jsonl.")
+    Path | None,
+    typer.Option("--catalogue", help="Index folder of `arena catalogue build`, or its documents.jsonl.", exists=True),
 ]
 TitlesOption = Annotated[
     str, typer.Option("--titles", help="Title matcher: lexical/1, or the file of a bank's title release.")

@@ -60,11 +60,11 @@ CONFIG = "config.json"
 
 
 def require_model(name: str) -> Path:
-    """The folder of a model. Raises ArenaError V2124 for anything else, with what to do."""
+    """The folder of a model. Raises ArenaError V2120 where there is none, V2124 for anything else, with what to do."""
     folder = Path(name)
     if not folder.is_dir():
         raise ArenaError(
-            "V2124",
+            "V2120",
             f"{name} is no folder, and nothing is fetched: put the model there, as `hf download OWNER/{folder.name} "
             f"--local-dir {name}` does, or name the folder it is in; `--tiny-model` makes a random one there",
         )
