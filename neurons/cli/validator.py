@@ -112,7 +112,7 @@ class _ValidatorGroup(TyperGroup):
     """`validator` runs one, whatever flags follow; only `status` and `pause` ask for something else."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        chosen = args if args and args[0] in _WORDS else [_RUN, *args]
+        chosen = args if args and args[0] in (_RUN, *_WORDS) else [_RUN, *args]
         parsed: list[str] = super().parse_args(ctx, chosen)
         return parsed
 
@@ -125,7 +125,10 @@ doctor_app = typer.Typer()
 def validator(
     context: typer.Context,
     dry_run: Annotated[
-        bool, typer.Option(help="Print every setting with its source, and why a start would end; start nothing.")
+        bool,
+        typer.Option(
+            help="Print every setting and its source, then look as `arena doctor` does why a start would end or wait."
+        ),
     ] = False,
 ) -> None:
     """Run a validator.
@@ -137,6 +140,8 @@ def validator(
     arena validator pause --state-dir alice --reason "maintenance until 18:00 UTC"
 
     arena validator pause --end --state-dir alice
+
+    arena validator report https://HOST --state-dir alice
 
     Gates submissions, qualifies and races agents in jails, judges, signs records into Postgres, settles, sets
     weights. Every setting below can also stand in arena.toml (another file: --config FILE) or the environment
