@@ -127,7 +127,7 @@ def _spent(judged: Sequence[JudgedTrace], ledger: Ledger) -> Spending:
 def _judges(rubric: Rubric, base_url: str, ledger: Ledger) -> tuple[Judge, ...]:
     """The rubric's judges: at the endpoints, or scripted ones without.
 
-    Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
+    Raises ArenaError U3001 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
     """
     from judge.client import OpenAIJudge
     from neurons.worker.ports import open_judges

@@ -19,6 +19,7 @@ import msgspec
 
 from arena.evaluate import EvaluatePorts, Evaluation
 from arena.policy import Policy
+from foundation.codes import NO_ENDPOINT
 from foundation.errors import ArenaError, Failure
 from harness.agents.registry import reference_sha256s
 from harness.catalogue.native import open_catalogue
@@ -238,13 +239,14 @@ def worker_setup(
 def open_judges(
     rubric: Rubric, endpoints: Sequence[Endpoint] = (), patience: RetryPolicy = DEFAULT_PATIENCE
 ) -> tuple[Judge, ...]:
-    """One judge per model of the rubric; scripted ones need no endpoint. Raises ArenaError U3020 without one."""
+    """One judge per model of the rubric; scripted ones need no endpoint. Raises ArenaError U3001 without one."""
     judges: list[Judge] = []
     for model in rubric.models:
         endpoint = next(iter(endpoints_of(model, endpoints)), None)
         if endpoint is None:
             if not model.startswith(SCRIPTED_PREFIX):
-                raise ArenaError("U3020", f"the rubric names {model} and no judge endpoint is set")
+                fix = "set judge_base_url (`arena judge`: --base-url), or give an entry of [[upstreams]] the role judge"
+                raise ArenaError(NO_ENDPOINT, f"the rubric names {model} and no judge endpoint is set", fix=fix)
             judges.append(ScriptedJudge(model=model))
         else:
             judges.append(
