@@ -408,7 +408,8 @@ class LocalSubtensor(Twin):
         """
         folder = self._path.parent
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the state folder
+            folder.mkdir(exist_ok=True)
         except OSError as error:
             raise ArenaError("V2027", f"{folder} cannot be made ({error.strerror})", fix=_OTHER_FOLDER) from error
         if not os.access(folder, os.W_OK):

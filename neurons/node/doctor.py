@@ -8,7 +8,6 @@ validator cannot run here, `warn` that it runs with less.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import subprocess
 import tempfile
@@ -18,17 +17,18 @@ from typing import Literal
 
 import msgspec
 
-from arena.chain.port import LOCAL_NETWORK, Subtensor
+from arena.chain.port import LOCAL_NETWORK, Subtensor, is_local
 from arena.race.schedule import qualified_within_ms, shared_closes_ms
 from foundation.codes import CHAIN_STANDS, FILES_LACKING, NO_SANDBOX, STATE_PRUNED, lookup
 from foundation.errors import ArenaError, redacted
+from harness.catalogue.native import open_catalogue
 from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS, DAY_MS, duration
 from neurons.node.reporting import look
 from neurons.settings.chain import chain_of, signer_of, unix_ms
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
-from neurons.settings.inputs import policy_of, prepare_suite, titles_file
-from neurons.settings.settings import WORKERS_MAX, Settings
-from neurons.worker.ports import RESERVED_BYTES, episode_bytes, usable_memory_bytes, worker_count
+from neurons.settings.inputs import catalogue_path, policy_of, prepare_suite, titles_file
+from neurons.settings.settings import NOBODY, WORKERS_MAX, Settings
+from neurons.worker.ports import RESERVED_BYTES, episode_bytes, open_judges, usable_memory_bytes, worker_count
 
 MEMORY_BYTES, DISK_BYTES = (2 << 30, 6 << 30), (1 << 30, 20 << 30)  # least, good
 BEHIND_MS = 180_000
@@ -83,7 +83,7 @@ def _runs(settings: Settings) -> bool:
 
 def check_release(settings: Settings) -> DoctorCheck:
     """The operator's files, where the start waits for them."""
-    from neurons.loops.operator_files import NOBODY, operator_of, with_held_release
+    from neurons.loops.operator_files import operator_of, with_held_release
 
     policy = with_held_release(settings).policy
     if not settings.operator_hotkey or settings.operator_hotkey == NOBODY or policy:
@@ -103,21 +103,19 @@ def check_memory(settings: Settings) -> DoctorCheck:
 
 
 def check_disk(settings: Settings) -> DoctorCheck:
-    """Space and write access where the state folder is or will be."""
-    folder = settings.state_dir
-    made = next(one for one in (folder, *folder.parents) if one.exists())  # the first start makes the rest
-    if not made.is_dir() or not os.access(made, os.W_OK | os.X_OK):
-        fix = f'sudo install -d -o "$(id -un)" {folder}, or choose another place with --state-dir'
-        return DoctorCheck("fail", f"V2027 {made} is not a folder we may write to", fix)
-    return _judge_bytes(f"{folder}: ", shutil.disk_usage(made).free, *DISK_BYTES)
+    """The state folder, made as the start makes it, and the space there."""
+    from neurons.node.opening import make_own_folder
+
+    make_own_folder(settings.state_dir)
+    return _judge_bytes(f"{settings.state_dir}: ", shutil.disk_usage(settings.state_dir).free, *DISK_BYTES)
 
 
 def require_startable(settings: Settings) -> None:
-    """Raises the ArenaError with which a start would end before it starts anything."""
-    later = () if settings.share else (check_release, check_suite, check_model)  # which others may bring
-    dial = (check_postgres,) if settings.database_dsn.get_secret_value() else ()
-    for check in (check_settings, check_ports, *dial, *later):
-        check(settings)
+    """Raises the ArenaError with which a start would end, or wait."""
+    later = (check_release, check_suite, check_model) if settings.share else ()  # which others may bring
+    for _, check in CHECKS:
+        if check not in later:
+            check(settings)
 
 
 def _judge_bytes(place: str, free: int, least: int, good: int) -> DoctorCheck:
@@ -130,36 +128,45 @@ def _judge_bytes(place: str, free: int, least: int, good: int) -> DoctorCheck:
 
 
 def check_engine(settings: Settings) -> DoctorCheck:
-    """numba compiles for this processor, where it is installed."""
+    """The index opens, unless the start makes it; numba compiles for this processor, where it is installed."""
     import numpy as np
 
+    found = f"numpy {np.__version__}"
+    if _is_indexed(settings):
+        path = catalogue_path(settings)
+        found += f", {len(open_catalogue(path))} products in {path}"
     try:
         import numba
     except ImportError:
         fix = "install agent-arena[search] for catalogues of 200,000 documents and more"
-        return DoctorCheck("warn" if settings.catalogue_dir else "ok", f"numpy {np.__version__}, without numba", fix)
+        return DoctorCheck("warn" if settings.catalogue_dir else "ok", f"without numba, {found}", fix)
     numba.njit(lambda values: values * 2)(np.arange(3, dtype=np.int64))
-    return DoctorCheck("ok", f"numpy {np.__version__}, numba {numba.__version__}")
+    return DoctorCheck("ok", f"numba {numba.__version__}, {found}")
 
 
 def check_sandbox(settings: Settings) -> DoctorCheck:
     """The jail that holds here after its self-test, by the code that opens it for a race, on the policy's Python."""
-    from harness.sandbox.probe import level_fixes, open_sandbox
+    from harness.sandbox.probe import open_sandbox
     from neurons.node.opening import require_racing_level
 
-    state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
-    fixes = " or: ".join(level_fixes(state_dir, wanted)) or "set --sandbox auto"  # the first is for the best level
+    state_dir, wanted, level = settings.guest_dir or settings.state_dir, settings.sandbox, None
     try:
         level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted).level
+        require_racing_level(policy_of(settings), level)
     except ArenaError as error:
-        if error.failure.code != NO_SANDBOX:
+        if error.failure.code != NO_SANDBOX and (level is None or level.may_race):
             raise
-        return DoctorCheck("fail", f"{NO_SANDBOX} {wanted}: {error.failure.detail}", fixes)
+        raise ArenaError(error.failure.code, error.failure.detail, fix=_jail_fix(state_dir, wanted)) from error
     found = f"{level.name}: {', '.join(level.layers)}" + "".join(f"; without {reason}" for reason in level.degraded)
-    if not level.may_race:
-        return DoctorCheck("fail", f"the demo runs, other agents do not; {found}", fixes)
-    require_racing_level(policy_of(settings), level)
-    return DoctorCheck("ok", found)
+    if level.may_race:
+        return DoctorCheck("ok", found)
+    return DoctorCheck("warn", f"only shipped agents run; {found}", _jail_fix(state_dir, wanted))
+
+
+def _jail_fix(state_dir: Path, wanted: str) -> str:
+    from harness.sandbox.probe import level_fixes
+
+    return " or: ".join(level_fixes(state_dir, wanted)) or "set --sandbox auto"  # the first is for the best level
 
 
 def check_postgres(settings: Settings) -> DoctorCheck:
@@ -194,9 +201,15 @@ def check_ports(settings: Settings) -> DoctorCheck:
     return DoctorCheck("ok", "free")
 
 
+def _is_indexed(settings: Settings) -> bool:
+    """Whether an index is to be opened; one in the state folder is made, or put there, by the first start."""
+    path = catalogue_path(settings)
+    return path.exists() or not path.is_relative_to(settings.state_dir)
+
+
 def check_suite(settings: Settings) -> DoctorCheck:
-    """The suite of qualifying, with its accepted titles, as the start opens them; the local network makes its own."""
-    if settings.network == LOCAL_NETWORK:
+    """The suite of qualifying, with its accepted titles, as the start opens them; a local network makes its own."""
+    if is_local(settings.network) and not _is_indexed(settings):
         return DoctorCheck("ok", "shipped, or made at the first start (local network)")
     policy, titles = policy_of(settings), titles_file(settings)
     suite = prepare_suite(settings, policy, signer_of(settings).hotkey)
@@ -214,12 +227,13 @@ def check_bodies(settings: Settings) -> DoctorCheck:
 
 
 def check_model(settings: Settings) -> DoctorCheck:
-    """An endpoint answers for each model of the policy; without one, the scripted model does."""
+    """Each model of the policy has an endpoint, or is the scripted one; so has its judge."""
     policy = policy_of(settings)
-    named, _ = chosen_endpoints(settings, policy)
+    named, judges = chosen_endpoints(settings, policy)
+    open_judges(policy.rubric, judges)
     if not named:
         return DoctorCheck("ok", "the scripted model")
-    silent = check_endpoints(named, policy.inference.models, must_answer=True)
+    silent = check_endpoints(named, policy.inference.models)
     found = "; ".join([f"{', '.join(policy.inference.models)} at {', '.join(one.base_url for one in named)}", *silent])
     return DoctorCheck("warn" if silent else "ok", found, "start it, or take it out of [[upstreams]]" if silent else "")
 
@@ -228,7 +242,7 @@ def check_queue(settings: Settings) -> DoctorCheck:
     """Whatever all hotkeys of a subnet hand in, who commits by the close is qualified while the race waits for it."""
     policy = policy_of(settings)
     grace_ms, limits = policy.race.qualifying_grace_ms, policy.limits
-    if settings.network == LOCAL_NETWORK:
+    if is_local(settings.network):
         return DoctorCheck("ok", "local network: its hotkeys are few")
     if not policy.qualifying.worker_ms:
         return DoctorCheck("ok", f"policy {policy.name} does not limit the time of a suite")
@@ -239,9 +253,9 @@ def check_queue(settings: Settings) -> DoctorCheck:
         return DoctorCheck("ok", found)
     enough = next((n for n in range(workers, WORKERS_MAX) if qualified_within_ms(policy, UIDS, n) <= grace_ms), 0)
     if not enough:
-        return DoctorCheck("fail", found, "choose a policy with a longer qualifying_grace_ms")
+        return DoctorCheck("warn", found, "choose a policy with a longer qualifying_grace_ms")
     memory = (RESERVED_BYTES + enough * episode_bytes(limits)) >> 30
-    return DoctorCheck("fail", found, f"set workers to at least {enough}; they hold {memory + 1} GiB at their limits")
+    return DoctorCheck("warn", found, f"set workers to at least {enough}; they hold {memory + 1} GiB at their limits")
 
 
 def check_bank(settings: Settings) -> DoctorCheck:

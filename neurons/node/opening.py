@@ -80,9 +80,10 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     U3039 and V2032 (the chain has not what this release asks). For each `arena doctor` has a row that fails.
     """
     stage = functools.partial(get_logger().info, "starting")
-    signer, chain, objects = require_settings(settings), chain_of(settings), open_bodies(settings)
+    signer, objects = require_settings(settings), open_bodies(settings)
     make_own_folder(settings.state_dir)
     require_ports(settings)
+    chain = chain_of(settings)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(alone_on_host(settings, signer.hotkey))
         await prepare_local_chain(chain, signer)
@@ -250,12 +251,18 @@ def alone_on_host(settings: Settings, hotkey: str) -> contextlib.AbstractContext
 def require_ports(settings: Settings, *more: tuple[str, int]) -> None:
     """Raises ArenaError V2014 for a port that the settings name and another process, or another of them, has. `more`:
     addresses beside those that are opened late."""
-    named = [settings.serve_port, settings.door_port, settings.local_chain_port]
+    named = [settings.serve_port, settings.local_chain_port]
     named += [exchange_port(settings)] if settings.share else []
+    places = [place for place in (*((settings.public_host, port) for port in named), *more) if place[1]]
+    places += [(settings.public_host, settings.door_port)] if has_door(settings) else []
     with contextlib.ExitStack() as stack:
-        for host, port in (*((settings.public_host, port) for port in named), *more):
-            if port:
-                stack.enter_context(listen(host, port))
+        for host, port in places:
+            stack.enter_context(listen(host, port))
+
+
+def has_door(settings: Settings) -> bool:
+    """Whether miners may submit here: at a port that is set, on the local network else at a free one."""
+    return bool(settings.door_port) or is_local(settings.network)
 
 
 def require_company(settings: Settings, policy: Policy, permitted: int) -> None:
@@ -307,7 +314,7 @@ def open_serving(
     reads = door = None
     if settings.serve_port:
         reads = stack.enter_context(listen(settings.public_host, settings.serve_port))
-    if settings.door_port or is_local(settings.network):
+    if has_door(settings):
         door = stack.enter_context(listen(settings.public_host, settings.door_port))
     if reads is None and door is None:
         return None
@@ -379,12 +386,17 @@ async def _open_store(
 def make_own_folder(state_dir: Path) -> None:
     """Make the state folder, private: it holds other miners' sources. Raises ArenaError V2027 for one that can't be
     written."""
-    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    facts = state_dir.stat()
-    if facts.st_uid == os.geteuid() and not facts.st_mode & stat.S_ISVTX:  # /tmp stays as it is
-        state_dir.chmod(stat.S_IMODE(facts.st_mode) & (stat.S_IRWXU | stat.S_IXGRP))  # the group is the database's
-    if not os.access(state_dir, os.W_OK):
-        raise ArenaError("V2027", f"state folder {state_dir} cannot be written", fix="give another --state-dir")
+    reason = ""
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = state_dir.stat()
+        if facts.st_uid == os.geteuid() and not facts.st_mode & stat.S_ISVTX:  # /tmp stays as it is
+            state_dir.chmod(stat.S_IMODE(facts.st_mode) & (stat.S_IRWXU | stat.S_IXGRP))  # the group is the database's
+    except OSError as error:
+        reason = f" ({error.strerror})"
+    if reason or not os.access(state_dir, os.W_OK | os.X_OK):
+        fix = f'sudo install -d -o "$(id -un)" {state_dir}, or give another --state-dir'
+        raise ArenaError("V2027", f"state folder {state_dir} cannot be written{reason}", fix=fix)
 
 
 def require_racing_level(policy: Policy, level: SandboxLevel) -> None:

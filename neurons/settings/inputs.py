@@ -79,6 +79,7 @@ def prepare_catalogue(settings: Settings) -> Path:
     Raises ArenaError V2027 when the state folder is not writable.
     """
     path = catalogue_path(settings)
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # other miners' sources will lie there
     if settings.catalogue_dir is not None or path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import asyncio
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 from arena.chain.local import LocalSubtensor
 from foundation.errors import ArenaError
 from neurons.cli.app import app
+from neurons.health.metrics import Metrics
 from neurons.node import doctor
 from neurons.node.doctor import BEHIND_MS, DoctorCheck, examine, examine_network
 from neurons.node.opening import open_node
@@ -86,39 +86,43 @@ async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_f
     assert "archive" in seen[3].fix
 
 
-STARTS = (  # what the start calls, the codes that it raises, and the row that calls it, too
-    ("settings", "neurons.node.opening.require_settings", "V2029 V2030"),
-    ("settings", "neurons.node.opening.alone_on_host", "V2024 V2027"),
-    ("release", "neurons.loops.operator_files.with_held_release", "V2064 V2105"),
-    ("release", "neurons.loops.operator_files.operator_of", "U3030 U3048 V2030"),
-    ("sandbox", "harness.sandbox.probe.open_sandbox", "V2001"),
-    ("sandbox", "neurons.node.opening.require_racing_level", "V2062"),
-    ("postgres", "arena.store.embedded.start_embedded", "V2020 V2021 V2022 V2023 V2024 V2026"),
-    ("ports", "neurons.node.opening.require_ports", "V2014"),
-    ("bodies", "neurons.node.opening.open_bodies", "V2028 V2029"),
-    ("model", "neurons.node.doctor.chosen_endpoints", "U3001"),
-    ("suite", "neurons.node.doctor.titles_file", "V2040"),
-    ("suite", "neurons.node.doctor.prepare_suite", "V2010 P4001 P4006 P4010 P4014"),
-    ("network", "neurons.node.doctor.chain_of", "U3030 U3037 U3039 V2032"),
-    ("network", "neurons.node.doctor.examine_network", "U3035 V2062"),
+PAPER = {"policy": "paper", "openai_base_url": "http://127.0.0.1:9/v1"}
+REFUSED: tuple[tuple[str, dict[str, str]], ...] = (
+    ("V2010", {"catalogue_dir": "/nowhere"}),
+    ("V2014", {"public_host": "192.0.2.1"}),
+    ("V2021", {"database_dsn": "postgresql://arena:S3 CRET@127.0.0.1:9/arena"}),
+    ("V2027", {"state_dir": "/proc/nowhere"}),
+    ("V2029", {"bodies_url": "file:///proc/nowhere"}),
+    ("V2030", {"bank_hotkey": "garbage"}),
+    ("V2030", {"operator_hotkey": "garbage"}),
+    ("V2030", {"public_endpoint": "garbage"}),
+    ("V2030", {"policy": "nowhere"}),
+    ("V2030", {"wallet_hotkey": "nowhere"}),
+    ("V2060", {"guest_dir": "/proc/nowhere"}),
+    ("V2062", {**PAPER, "judge_base_url": "http://127.0.0.1:9/v1", "sandbox": "reference-agents-only"}),
+    ("U3001", {"policy": "paper"}),
+    ("U3001", PAPER),
+    ("U3030", {"network": "http://127.0.0.1:9"}),
 )
 
 
-def test_every_code_that_a_start_can_raise_has_a_row_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("code", "flags"), REFUSED)
+def test_what_the_start_refuses_doctor_and_a_dry_run_refuse_alike(
+    code: str, flags: dict[str, str], tmp_path: Path
 ) -> None:
-    about = {"state_dir": tmp_path, "network": "ws://127.0.0.1:9", "operator_hotkey": generate_signer().hotkey}
-    settings = resolve(about).settings
-    for name, function, codes in STARTS:
-        for code in codes.split():
-            with monkeypatch.context() as patch:
-                patch.setattr("neurons.node.doctor.chain_of", lambda _: None)
-                for signer in ("neurons.node.opening.require_settings", "neurons.node.doctor.signer_of"):
-                    patch.setattr(signer, lambda _: generate_signer())
-                patch.setattr("neurons.node.doctor.titles_file", lambda _: "")
-                patch.setattr(function, Mock(side_effect=ArenaError(code, "postgresql://arena:S3CRET@127.0.0.1/arena")))
-                (row,) = examine(settings, [one for one in doctor.CHECKS if one[0] == name])
-            assert row.status == "fail" and code in row.found and "S3CRET" not in row.found, (name, function, code)
-    text = re.sub(r"V2020 to V2024", "V2020 V2021 V2022 V2023 V2024", open_node.__doc__ or "")
-    raised = set(re.findall(r"[AVUP]\d{4}", text)) - {"V2080"}  # the log itself: `arena records verify`
-    assert raised <= {code for _, _, codes in STARTS for code in codes.split()}
+    given = {"policy": "demo", "wallet_hotkey": "//Alice", "state_dir": str(tmp_path / "node"), **flags}
+    words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
+
+    async def start() -> None:
+        async with open_node(resolve(given).settings, Metrics()):
+            """It does not come to this."""
+
+    with pytest.raises(ArenaError, match=code) as refused:
+        asyncio.run(start())
+    said = [str(refused.value)]
+    for command in (["doctor"], ["validator", "--dry-run"]):
+        done = CliRunner().invoke(app, [*command, *words])
+        said.append(f"{done.output}{done.exception}")
+        assert done.exit_code and code in said[-1], command
+    assert "CRET" not in "".join(said) and "`arena doctor`" not in said[1]
+    assert not (made := tmp_path / "node").exists() or not made.stat().st_mode & 0o007
