@@ -125,7 +125,7 @@ AGENT = (
 VALIDATOR = (
     *rows(
         STOPS,
-        ("V2001", "no sandbox level holds on this host for this agent", "apply what `arena doctor` prints"),
+        ("V2001", "no sandbox level holds on this host for this agent", "run `arena doctor`: it names the fix"),
         ("V2010", "index is missing, broken or truncated", "build it again with `arena catalogue build`"),
         ("V2014", "address cannot be served", "choose an address of this host and a free port"),
         ("V2020", "Postgres did not start", "mend what the text names; the end of a log that it names says more"),
@@ -397,7 +397,6 @@ RESTART_DIVERGED = "A1044"
 BAD_CALL = "A1050"
 
 # validator
-NO_SANDBOX = "V2001"
 HOST_FAILED = "V2004"
 WORKER_DIED = "V2005"
 LEASE_LOST = "V2006"

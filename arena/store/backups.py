@@ -27,8 +27,9 @@ import asyncpg
 import msgspec
 
 from arena.records.model import BodyFrame, Head
-from arena.store.connect import owner_transaction, read_dsn
+from arena.store.connect import owner_transaction
 from arena.store.embedded import ServerUser, binaries
+from arena.store.location import read_dsn
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.schema import migrate, revision, run_script
 from foundation.canonical import canonical_bytes, file_sha256

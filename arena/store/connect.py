@@ -23,11 +23,12 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote
 
 import asyncpg
 
 from arena.records.port import HeadMovedError, LeaseLostError
+from arena.store.location import read_dsn
 from foundation.codes import STORE_AWAY, STORE_UNFIT
 from foundation.errors import ArenaError
 
@@ -58,18 +59,6 @@ class Row(asyncpg.Record):  # type: ignore[misc]
     """A row whose columns are attributes, too. Raises KeyError for one that it does not have."""
 
     __getattr__ = asyncpg.Record.__getitem__  # a function of ours would take a tenth of the time of reading a log
-
-
-def read_dsn(dsn: str) -> SplitResult:
-    """A `postgresql://` DSN, taken apart. Raises ArenaError V2030 for one that can't be read."""
-    try:
-        url = urlsplit(dsn)
-        is_read = url.scheme in ("postgresql", "postgres") and url.port != 0
-    except ValueError as error:
-        raise ArenaError("V2030", f"the DSN is not a postgresql:// URL: {error}") from error
-    if not is_read:
-        raise ArenaError("V2030", "the DSN is not a postgresql:// URL")
-    return url
 
 
 def login_dsn(dsn: str, role: str, password: str | None) -> str:
@@ -116,9 +105,8 @@ def require_server(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionP
 
 @contextlib.contextmanager
 def coded_errors(dsn: str = "", *, is_first: bool = False) -> Iterator[None]:
-    """Turns driver errors inside the block into coded ones, which name the server of the `dsn`. `is_first`: of a first
-    connection, whose login or database was never right and is V2026; one that was right before may be so again, and is
-    V2021."""
+    """Turns driver errors inside the block into coded ones, with the `dsn`. `is_first`: of a first connection, whose
+    login or database was never right and is V2026; one that was right before may be so again, and is V2021."""
     place = f"{dsn}: " if dsn else ""  # an ArenaError shows no password
     try:
         yield

@@ -11,7 +11,7 @@ import hashlib
 import os
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
+from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 
@@ -70,6 +70,18 @@ def read_location(state_dir: Path) -> StoreLocation | None:
         return location
     server = location.dsn.partition("?")[0]
     return msgspec.structs.replace(location, dsn=f"{server}?host={quote(str(sockets_of(state_dir)), safe='/')}")
+
+
+def read_dsn(dsn: str) -> SplitResult:
+    """A `postgresql://` DSN, taken apart. Raises ArenaError V2030 for one that can't be read."""
+    try:
+        url = urlsplit(dsn)
+        is_read = url.scheme in ("postgresql", "postgres") and url.port != 0
+    except ValueError as error:
+        raise ArenaError("V2030", f"the DSN is not a postgresql:// URL: {error}") from error
+    if not is_read:
+        raise ArenaError("V2030", "the DSN is not a postgresql:// URL")
+    return url
 
 
 def sockets_of(state_dir: Path) -> Path:

@@ -144,13 +144,15 @@ def open_sandbox(
     if wanted not in get_args(Wanted):
         raise ArenaError("V2030", f"sandbox level {wanted!r}: use one of {', '.join(get_args(Wanted))}")
     root = open_guest_root(state_dir)
-    reasons: list[str] = []
+    failed: list[Attempt] = []
     for attempt in _attempts(root, slots, wanted, ahead):
         if attempt.sandbox is not None:
             return attempt.sandbox
-        reasons.append(f"{attempt.subject}: {attempt.reason}")
+        failed.append(attempt)
+    reasons = [f"{attempt.subject}: {attempt.reason}" for attempt in failed]
     if wanted in get_args(LevelName):
-        raise ArenaError("V2001", "; ".join(reasons))
+        fix = " or: ".join(dict.fromkeys(attempt.fix for attempt in failed))
+        raise ArenaError("V2001", f"no {wanted} here: {'; '.join(reasons)}", fix=fix)
     get_logger().warning(
         "sandbox.reference_agents_only", detail="no jail: only shipped agents run here", reasons=reasons
     )

@@ -6,7 +6,6 @@ It opens the inputs and prints the results; the decisions are in `training`.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ import typer
 from msgspec import to_builtins
 
 from arena.chain.keys import verify
-from arena.export.files import bring_export, is_location, read_manifest
+from arena.export.files import is_location, read_manifest
 from foundation.canonical import content_hash
 from foundation.codes import lookup
 from harness.inference.client import SdkUpstream
@@ -128,7 +127,8 @@ def build(
     known = None if catalogue is None else frozenset(open_catalogue(catalogue).product_ids())
     if tokenizer is not None and tokenizer.is_dir():
         tokenizer /= "tokenizer.json"
-    places = _brought(exports or [], options.state_folder(state_dir) / "exports")
+    below = options.state_folder(state_dir) / "exports"
+    places = {options.export_folder(one, below): one if is_location(one) else "" for one in exports or ()}
     records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
     with show_progress() as progress:
@@ -195,23 +195,6 @@ def sample(
     key.write_bytes(key_json(keys))
     lines = [f"{out}: {len(items)} traces; read sheet.html, answer in sheet.csv", f"{key}: keep it from the readers"]
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines)
-
-
-def _brought(exports: list[str], below: Path) -> dict[Path, str]:
-    """The exports' folders, and the location of each that was brought here from an object store, else "". Raises
-    typer.BadParameter for a file, which may be rows of elsewhere."""
-    found = {}
-    with show_progress() as progress:
-        for named in exports:
-            if is_location(named):
-                found[bring_export(named, below.absolute(), functools.partial(progress, "fetch"))] = named
-            elif Path(named).is_file():
-                raise typer.BadParameter(f"{named} is no export but a file; rows of elsewhere are --foreign {named}")
-            elif not Path(named).is_dir():
-                raise typer.BadParameter(f"there is no folder {named}")
-            else:
-                found[Path(named).absolute()] = ""
-    return found
 
 
 def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:

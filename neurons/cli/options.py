@@ -27,7 +27,7 @@ from arena.chain.port import Signer
 from arena.store.location import StoreLocation, default_state_dir, read_location
 from foundation.errors import ArenaError
 from foundation.logs import configure_logs
-from neurons.cli.presenter import printing_json
+from neurons.cli.presenter import printing_json, show_progress
 
 if TYPE_CHECKING:
     from arena.policy import Policy
@@ -86,12 +86,10 @@ ProblemFile = Annotated[
 ]
 ProblemFiles = Annotated[list[Path], typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.")]
 CatalogueOption = Annotated[
-    Path | None,
-    typer.Option("--catalogue", help="Index folder of `arena catalogue build`. Default: the node's own.", exists=True),
+    Path | None, typer.Option("--catalogue", help="Folder of `arena catalogue build`; else the node's.", exists=True)
 ]
 GoodsOption = Annotated[
-    Path | None,
-    typer.Option("--catalogue", help="Index folder of `arena catalogue build`, or its documents.jsonl.", exists=True),
+    Path | None, typer.Option("--catalogue", help="Index folder, or the documents.jsonl of one.", exists=True)
 ]
 TitlesOption = Annotated[
     str, typer.Option("--titles", help="Title matcher: lexical/1, or the file of a bank's title release.")
@@ -331,6 +329,18 @@ def state_folder(given: Path | None) -> Path:
         given = resolve({}).settings.state_dir
     folder = given or default_state_dir()
     return folder.resolve() if folder.is_symlink() else folder  # `demo/latest`: a server is known by its own path
+
+
+def export_folder(named: str, below: Path) -> Path:
+    """The folder of an export that a command names; one in an object store is brought to a folder below `below`."""
+    from arena.export.files import bring_export, is_location
+
+    if is_location(named):
+        with show_progress() as progress:
+            return bring_export(named, below.absolute(), lambda done, total: progress("fetch", done, total))
+    if not Path(named).is_dir():
+        raise typer.BadParameter(f"there is no folder {named} (a file's rows of elsewhere: corpus build --foreign)")
+    return Path(named).absolute()
 
 
 def location_of(dsn: str, state_dir: Path) -> StoreLocation:

@@ -27,7 +27,7 @@ import typer
 from arena.chain.keys import verify as verify_signature
 from arena.chain.port import Subtensor
 from arena.export.assembly import check_request, kind_of
-from arena.export.files import MANIFEST, SOURCES, bring_export, is_location, read_manifest
+from arena.export.files import MANIFEST, SOURCES, read_manifest
 from arena.export.model import Filters, LogRange, Manifest, Request
 from arena.records import model
 from arena.records.log import Checkpoint, read_checkpoint, require_anchor
@@ -103,14 +103,8 @@ def verify(
     if chain:
         subtensor = open_subtensor(chain, netuid=netuid, state_dir=store.folder, now_ms=unix_ms)
     if export is not None:
-        if is_location(export):
-            with presenter.show_progress() as progress:
-                below = store.folder / "exports"
-                folder = bring_export(export, below, functools.partial(progress, "fetch"))
-        elif not (folder := Path(export)).is_dir():
-            raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
         verify_folder(
-            folder,
+            options.export_folder(export, store.folder / "exports"),
             processes=processes,
             cluster=cluster,
             state_dir=store.state_dir,

@@ -101,10 +101,7 @@ async def backup(
 
 @command(app)
 async def restore(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="A folder that `arena store backup` made.", exists=True, file_okay=False),
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The backup.", exists=True, file_okay=False)],
     owner_dsn: OwnerDsn = "",
     state_dir: StateDirOption = None,
     hotkey: Annotated[str, typer.Option(help="Whose node it is, where the backup holds several.")] = "",

@@ -125,10 +125,7 @@ doctor_app = typer.Typer()
 def validator(
     context: typer.Context,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            help="Print every setting and its source, then look as `arena doctor` does why a start would end or wait."
-        ),
+        bool, typer.Option(help="Print every setting with its source, and why a start would end, by `arena doctor`.")
     ] = False,
 ) -> None:
     """Run a validator.
@@ -287,9 +284,7 @@ def beside_lines(beside: Beside) -> Iterator[str]:
 
 
 @command(doctor_app, cls=SettingsCommand)
-def doctor(
-    context: typer.Context,
-) -> None:
+def doctor(context: typer.Context) -> None:
     """Check this host; print the fix for what is missing.
 
     Looks at memory, disk, the jail and its Python, Postgres, the model endpoint, the search engine, the bank's stock,

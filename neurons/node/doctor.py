@@ -19,10 +19,12 @@ import msgspec
 
 from arena.chain.port import LOCAL_NETWORK, Subtensor, is_local
 from arena.race.schedule import qualified_within_ms, shared_closes_ms
-from foundation.codes import CHAIN_STANDS, FILES_LACKING, NO_SANDBOX, STATE_PRUNED, lookup
+from foundation.codes import CHAIN_STANDS, FILES_LACKING, STATE_PRUNED, lookup
 from foundation.errors import ArenaError, redacted
 from harness.catalogue.native import open_catalogue
 from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS, DAY_MS, duration
+from neurons.loops.operator_files import with_held_release
+from neurons.node import opening
 from neurons.node.reporting import look
 from neurons.settings.chain import chain_of, signer_of, unix_ms
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
@@ -67,11 +69,9 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator
 
 def check_settings(settings: Settings) -> DoctorCheck:
     """What the settings say by themselves, and that no other process of this user validates with the hotkey."""
-    from neurons.node.opening import alone_on_host, require_settings
-
-    signer = require_settings(settings)
+    signer = opening.require_settings(settings)
     if not _runs(settings):
-        with alone_on_host(settings, signer.hotkey):
+        with opening.alone_on_host(settings, signer.hotkey):
             pass
     return DoctorCheck("ok", f"hotkey {signer.hotkey}, policy {policy_of(settings).name}")
 
@@ -83,13 +83,10 @@ def _runs(settings: Settings) -> bool:
 
 def check_release(settings: Settings) -> DoctorCheck:
     """The operator's files, where the start waits for them."""
-    from neurons.loops.operator_files import operator_of, with_held_release
-
     policy = with_held_release(settings).policy
     if not settings.operator_hotkey or settings.operator_hotkey == NOBODY or policy:
         return DoctorCheck("ok", f"policy {policy or policy_of(settings).name}")
-    operator = asyncio.run(operator_of(settings, chain_of(settings)))
-    about = f"no whole release of {operator and operator.hotkey} is here, and no policy is set"
+    about = f"no whole release of {settings.operator_hotkey} is here, and no policy is set"
     if not settings.share:
         raise ArenaError(FILES_LACKING, about)
     return DoctorCheck("warn", about, "the start waits until another validator hands it on; or set policy")
@@ -104,9 +101,7 @@ def check_memory(settings: Settings) -> DoctorCheck:
 
 def check_disk(settings: Settings) -> DoctorCheck:
     """The state folder, made as the start makes it, and the space there."""
-    from neurons.node.opening import make_own_folder
-
-    make_own_folder(settings.state_dir)
+    opening.make_own_folder(settings.state_dir)
     return _judge_bytes(f"{settings.state_dir}: ", shutil.disk_usage(settings.state_dir).free, *DISK_BYTES)
 
 
@@ -146,27 +141,14 @@ def check_engine(settings: Settings) -> DoctorCheck:
 
 def check_sandbox(settings: Settings) -> DoctorCheck:
     """The jail that holds here after its self-test, by the code that opens it for a race, on the policy's Python."""
-    from harness.sandbox.probe import open_sandbox
-    from neurons.node.opening import require_racing_level
+    from harness.sandbox.probe import level_fixes, open_sandbox
 
-    state_dir, wanted, level = settings.guest_dir or settings.state_dir, settings.sandbox, None
-    try:
-        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted).level
-        require_racing_level(policy_of(settings), level)
-    except ArenaError as error:
-        if error.failure.code != NO_SANDBOX and (level is None or level.may_race):
-            raise
-        raise ArenaError(error.failure.code, error.failure.detail, fix=_jail_fix(state_dir, wanted)) from error
+    state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
+    level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted).level
+    fix = "" if level.may_race else " or: ".join(level_fixes(state_dir, wanted)) or "set --sandbox auto"
+    opening.require_racing_level(policy_of(settings), level, fix)
     found = f"{level.name}: {', '.join(level.layers)}" + "".join(f"; without {reason}" for reason in level.degraded)
-    if level.may_race:
-        return DoctorCheck("ok", found)
-    return DoctorCheck("warn", f"only shipped agents run; {found}", _jail_fix(state_dir, wanted))
-
-
-def _jail_fix(state_dir: Path, wanted: str) -> str:
-    from harness.sandbox.probe import level_fixes
-
-    return " or: ".join(level_fixes(state_dir, wanted)) or "set --sandbox auto"  # the first is for the best level
+    return DoctorCheck("warn" if fix else "ok", found, fix)
 
 
 def check_postgres(settings: Settings) -> DoctorCheck:
@@ -193,11 +175,9 @@ def check_postgres(settings: Settings) -> DoctorCheck:
 
 def check_ports(settings: Settings) -> DoctorCheck:
     """No other process holds a port of the settings, unless it is this node, which runs."""
-    from neurons.node.opening import require_ports
-
     if _runs(settings):
         return DoctorCheck("ok", "the validator of this state folder runs, and has them")
-    require_ports(settings, (settings.metrics_host, settings.metrics_port))
+    opening.require_ports(settings, (settings.metrics_host, settings.metrics_port))
     return DoctorCheck("ok", "free")
 
 
@@ -218,9 +198,7 @@ def check_suite(settings: Settings) -> DoctorCheck:
 
 def check_bodies(settings: Settings) -> DoctorCheck:
     """The place of evaluation bodies takes what this validator writes, and gives it back."""
-    from neurons.node.opening import open_bodies
-
-    if (objects := open_bodies(settings)) is None:
+    if (objects := opening.open_bodies(settings)) is None:
         return DoctorCheck("ok", "kept in Postgres")
     asyncio.run(objects.require_writable(signer_of(settings).hotkey))
     return DoctorCheck("ok", f"{objects.location} answers")
@@ -261,10 +239,9 @@ def check_queue(settings: Settings) -> DoctorCheck:
 def check_bank(settings: Settings) -> DoctorCheck:
     """Enough sealed batches for the races to come; on the local network a node makes its own."""
     from arena.chain.opening import open_beacon, open_timelock
-    from neurons.node.opening import open_bank
 
     policy, timelock = policy_of(settings), open_timelock(settings.network)
-    bank = open_bank(settings, policy, (), open_beacon(settings.network, unix_ms), timelock)
+    bank = opening.open_bank(settings, policy, (), open_beacon(settings.network, unix_ms), timelock)
     level = bank.level(shared_closes_ms(unix_ms(), policy.race), unix_ms())
     if level.is_made_here:
         return DoctorCheck("ok", "made here when it is empty (local network)")
@@ -285,12 +262,10 @@ async def examine_network(chain: Subtensor, hotkey: str, now_ms: int, settings: 
     """The row for a chain as this hotkey finds it: `warn` where a validator would run with less (a head that stands
     still, a node that forgets the last day). Raises ArenaError where it would not start: U3030 when it is away, U3035
     without a permit, and U3037 to U3039 and V2032 where this release can't do its work on it (`Subtensor.check`)."""
-    from neurons.node.opening import require_company, require_permit
-
     await chain.check(hotkey)
-    permitted = await require_permit(chain, hotkey)
+    permitted = await opening.require_permit(chain, hotkey)
     if settings is not None:
-        require_company(settings, policy_of(settings), len(permitted))
+        opening.require_company(settings, policy_of(settings), len(permitted))
     metagraph, skew_ms = await chain.metagraph(), now_ms - await chain.head_ms()
     found = f"netuid {chain.netuid}, block {metagraph.block}, uid {metagraph.uid_of(hotkey)} with a permit"
     if await chain.block_at(now_ms - BEHIND_MS) is None:

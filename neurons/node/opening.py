@@ -13,6 +13,7 @@ import functools
 import os
 import platform
 import secrets
+import socket
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -39,6 +40,7 @@ from arena.store.log_copy import take_copy
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
 from foundation.codes import HOTKEY_IN_USE, NO_PERMIT
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from foundation.logs import get_logger
 from harness.catalogue.server import listen
@@ -254,15 +256,10 @@ def require_ports(settings: Settings, *more: tuple[str, int]) -> None:
     named = [settings.serve_port, settings.local_chain_port]
     named += [exchange_port(settings)] if settings.share else []
     places = [place for place in (*((settings.public_host, port) for port in named), *more) if place[1]]
-    places += [(settings.public_host, settings.door_port)] if has_door(settings) else []
     with contextlib.ExitStack() as stack:
+        open_door(settings, stack)
         for host, port in places:
             stack.enter_context(listen(host, port))
-
-
-def has_door(settings: Settings) -> bool:
-    """Whether miners may submit here: at a port that is set, on the local network else at a free one."""
-    return bool(settings.door_port) or is_local(settings.network)
 
 
 def require_company(settings: Settings, policy: Policy, permitted: int) -> None:
@@ -302,6 +299,13 @@ async def _open_pool(
     return pool
 
 
+def open_door(settings: Settings, stack: contextlib.ExitStack | contextlib.AsyncExitStack) -> socket.socket | None:
+    """Where miners submit: the port that is set, on the local network else a free one. Raises ArenaError V2014."""
+    if settings.door_port or is_local(settings.network):
+        return stack.enter_context(listen(settings.public_host, settings.door_port))
+    return None
+
+
 def open_serving(
     settings: Settings,
     location: StoreLocation,
@@ -311,11 +315,8 @@ def open_serving(
 ) -> Serving | None:
     """Public reads and live tail where the settings name a port for them, and the door, which on a real network takes
     a port, too; not yet serving. None where neither is asked for. Raises ArenaError V2014."""
-    reads = door = None
-    if settings.serve_port:
-        reads = stack.enter_context(listen(settings.public_host, settings.serve_port))
-    if has_door(settings):
-        door = stack.enter_context(listen(settings.public_host, settings.door_port))
+    reads = stack.enter_context(listen(settings.public_host, settings.serve_port)) if settings.serve_port else None
+    door = open_door(settings, stack)
     if reads is None and door is None:
         return None
     setup = ServingSetup(
@@ -386,26 +387,23 @@ async def _open_store(
 def make_own_folder(state_dir: Path) -> None:
     """Make the state folder, private: it holds other miners' sources. Raises ArenaError V2027 for one that can't be
     written."""
-    reason = ""
-    try:
+    with coded(f"state folder {state_dir}", "V2027"):
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = state_dir.stat()
         if facts.st_uid == os.geteuid() and not facts.st_mode & stat.S_ISVTX:  # /tmp stays as it is
             state_dir.chmod(stat.S_IMODE(facts.st_mode) & (stat.S_IRWXU | stat.S_IXGRP))  # the group is the database's
-    except OSError as error:
-        reason = f" ({error.strerror})"
-    if reason or not os.access(state_dir, os.W_OK | os.X_OK):
-        fix = f'sudo install -d -o "$(id -un)" {state_dir}, or give another --state-dir'
-        raise ArenaError("V2027", f"state folder {state_dir} cannot be written{reason}", fix=fix)
+        if not os.access(state_dir, os.W_OK | os.X_OK):
+            raise PermissionError("it cannot be written to")
 
 
-def require_racing_level(policy: Policy, level: SandboxLevel) -> None:
-    """Raises ArenaError V2062 where agents may not race in this jail, or under another Python than the policy's."""
+def require_racing_level(policy: Policy, level: SandboxLevel, fix: str = "") -> None:
+    """Raises ArenaError V2062 where agents may not race in this jail, or under another Python than the policy's. `fix`:
+    what would make a jail hold."""
     wanted, found = policy.guest.python_version, level.python_version
     if not policy.guest.is_racing_level_required:
         return
     if not level.may_race:
-        raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
+        raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}", fix=fix)
     if found != wanted:
         detail = f"agents race on Python {wanted} under policy {policy.name}; this node is installed on {found}"
         fix = f"make clean install PYTHON=python{wanted} (none here: pip install uv && uv python install {wanted})"

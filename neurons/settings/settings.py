@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, PlainValidator, SecretStr, Validatio
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from arena.chain.port import split_endpoint
-from arena.store.location import default_state_dir
+from arena.store.location import default_state_dir, read_dsn
 from foundation.codes import lookup
 from foundation.errors import ArenaError, nearest, redacted
 from harness.limits import TokenPrice
@@ -70,7 +70,7 @@ def _table_of(kind: type[Any]) -> PlainValidator:
 
 
 def _read_by(read: Callable[[str], object]) -> AfterValidator:
-    """Refuses a value that `read` can't take. Readers import late: few settings name a server or a key."""
+    """Refuses a value that `read` can't take."""
 
     def check(value: Any) -> Any:
         text = value.get_secret_value() if isinstance(value, SecretStr) else value
@@ -82,12 +82,6 @@ def _read_by(read: Callable[[str], object]) -> AfterValidator:
         return value
 
     return AfterValidator(check)
-
-
-def _read_dsn(text: str) -> None:
-    from arena.store.connect import read_dsn
-
-    read_dsn(text)
 
 
 def _read_hotkey(text: str) -> None:
@@ -136,7 +130,7 @@ class Settings(BaseSettings):
     wallet_proxy: str = ""
     """another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays for
     extrinsics; records and requests stay with wallet_hotkey"""
-    database_dsn: Annotated[SecretStr, _read_by(_read_dsn)] = SecretStr("")
+    database_dsn: Annotated[SecretStr, _read_by(read_dsn)] = SecretStr("")
     """Postgres; empty: the embedded server"""
     bodies_url: str = ""
     """where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=..., with AWS_*
