@@ -37,7 +37,7 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
     `{study}` for the study's folder. `seconds` is by part."""
 
     row: str
-    edition: str = "first-edition"  # the tag whose rules made the rows that do not say
+    edition: str = "first-edition"  # e7db7247: its rules made the rows that do not say
     plan_sha256: str
     code_commit: str
     lineage: tuple[dict[str, Any], ...] = ()  # `training.run.RunLineage`; earlier rows keep the recipe as text
