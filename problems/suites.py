@@ -59,7 +59,7 @@ class ShippedSuite(msgspec.Struct, frozen=True, kw_only=True):
 def load_shipped(name: str) -> ShippedSuite:
     """The shipped suite of that name. Raises ArenaError P4010 when there is none, or a file is not the one pinned."""
     if name not in SUITES:
-        raise ArenaError("P4010", f"{name!r} is none of {', '.join(SUITES)}")
+        raise ArenaError("P4010", f"{name!r} is not one of {', '.join(SUITES)}")
     manifest = decode_manifest(shipped_bytes(f"{name}.manifest.json"))
     if manifest.name != name:
         raise ArenaError("P4010", f"{name}: the manifest is of {manifest.name!r}")

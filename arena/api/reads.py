@@ -484,7 +484,7 @@ async def published_trajectory(
     row = await _whole_row(tail, validator, seq, pools)
     payload = decode_content(bytes(row.content)).payload if row and row.content is not None else None
     if row is None or not isinstance(payload, EvaluationRecord):
-        raise ArenaError("V2082", f"record {seq} of {validator} is no public trajectory")
+        raise ArenaError("V2082", f"record {seq} of {validator} is not a public trajectory")
     verdicts = [
         await _whole_row(tail, validator, one.seq, pools)
         for one in await tail.store.verdicts_on([payload.body_sha256], validator)

@@ -581,7 +581,7 @@ def read_cursor(cursor: str, scope: str) -> tuple[Key, ...]:
         text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
         found, *key = msgspec.json.decode(text, type=list[str | int])
     except (*UNREADABLE_JSON, ValueError, binascii.Error) as error:
-        raise ArenaError("V2081", "cursor: it is none of ours") from error
+        raise ArenaError("V2081", "the cursor is not one of ours") from error
     if found != scope or not key:
         raise ArenaError("V2081", "cursor: it is of another list")
     return tuple(key)

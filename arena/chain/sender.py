@@ -265,7 +265,7 @@ _WORDS = {
     "IncorrectWeightVersionKey": "the subnet asks for weights of a newer release",
     "InvalidRevealRound": "the sealed weights' reveal round lies in the past by now",
     "SubnetNotExists": "the chain has no such subnet",
-    "NotProxy": "the key that signs is no proxy of this hotkey; the hotkey's account adds it (`btcli proxy add`)",
+    "NotProxy": "the key that signs is not a proxy of this hotkey; the hotkey's account adds it (`btcli proxy add`)",
     "CallFiltered": "the runtime filters this call; of a proxy its type has to allow it, as NonCritical does",
     "Unannounced": "the proxy was added with a delay; add it with none",
     "Payment": "the hotkey's account can't pay the chain's fee; send it some TAO",
@@ -316,7 +316,7 @@ def proxy_refusal(proxy: str, hotkey: str, proxies: Sequence[Mapping[str, Any]])
     own = public_key(proxy)
     found = next((each for each in proxies if public_key(str(each["delegate"])) == own), None)
     if found is None:
-        return f"{proxy} is no proxy of {hotkey}"
+        return f"{proxy} is not a proxy of {hotkey}"
     kind, delay = found["proxy_type"], int(found["delay"])
     kind = next(iter(kind)) if isinstance(kind, Mapping) else str(kind)
     if kind not in _PROXY_TYPES:

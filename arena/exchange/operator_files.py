@@ -138,7 +138,7 @@ def _fault_of(release: FilesRelease) -> str:
     """What is wrong with the form of a release; "" for nothing."""
     for file in release.files:
         if not is_file_name(file.kind, file.name):
-            return f"{file.name[:128]!a} is no name of a {file.kind} file"
+            return f"{file.name[:128]!a} is not the name of a {file.kind} file"
         pieces = 0 if file.size_bytes <= PIECE_BYTES else -(-file.size_bytes // PIECE_BYTES)
         if len(file.pieces) != pieces:
             return f"{file.name} has {pieces} pieces, {len(file.pieces)} are named"

@@ -124,7 +124,7 @@ def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, ti
             try:
                 msgspec.json.decode(path.read_bytes(), type=Policy)
             except UNREADABLE_JSON as error:
-                raise ArenaError("V2105", f"{path} is no policy: {error}") from error
+                raise ArenaError("V2105", f"{path} is not a policy: {error}") from error
         elif kind == "titles":
             decode_accepted(path.read_bytes())
         elif kind == "sketch":

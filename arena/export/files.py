@@ -233,7 +233,7 @@ def bring_export(location: str, below: Path, progress: PhaseProgress | None = No
     for name in names:
         is_path = not PurePosixPath(name).is_absolute() and not {"", ".", ".."} & set(name.split("/"))
         if not is_path or not name.isprintable():  # control characters, and what turns the reading direction
-            raise ArenaError("V2050", f"{location}: {name!r} is no file of an export")
+            raise ArenaError("V2050", f"{location}: {name!r} is not a file of an export")
     folder.mkdir(parents=True, exist_ok=True)
     beside = [name for name in (MANIFEST, CHECKSUM, SIGNATURE) if name in names]
     for name in beside:

@@ -98,9 +98,9 @@ def _filing_faults(entry: Entry, payload: Payload) -> Iterator[tuple[Rule, str]]
 def malformation_of(entry: Envelope) -> str:
     """What is no hash, number, name or signature in the envelope, or ""."""
     if not 0 < entry.seq <= SEQ_MAX:
-        return f"{entry.seq} is no record number"
+        return f"{entry.seq} is not a record number"
     if not entry.validator.isascii() or not 0 < len(entry.validator) <= VALIDATOR_BYTES_MAX:
-        return "the validator is no address"
+        return "the validator is not an address"
     if not SHA256.fullmatch(entry.prev) or not SHA256.fullmatch(entry.content_sha256):
         return "prev and content_sha256 are 64 lower-case hex digits each"
     return "" if _SIGNATURE.fullmatch(entry.signature) else "a signature is 128 lower-case hex digits"

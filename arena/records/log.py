@@ -135,7 +135,7 @@ class LogWalk:
         """Raises ArenaError V2050 for a start that is malformed."""
         hashes = (start.head, *start.peaks) if start.after_seq or start.head else start.peaks
         if wrong := [text for text in hashes if not SHA256.fullmatch(text)]:
-            raise ArenaError("V2050", f"the start of {start.validator} holds {wrong[0]!r}, which is no sha256")
+            raise ArenaError("V2050", f"the start of {start.validator} holds {wrong[0]!r}, which is not a sha256")
         if not start.after_seq and start.head:
             raise ArenaError("V2050", f"the start of {start.validator} names a record before the first")
         self.tree = MerkleFrontier(start.after_seq, [bytes.fromhex(peak) for peak in start.peaks])

@@ -80,7 +80,7 @@ def check(raw: bytes, content: bytes | None, notes: list[str]) -> str:
     """What to say about a proof that holds; an exception when it does not."""
     proof = json.loads(raw)
     canonical = json.dumps(proof, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
-    require(canonical.encode() == raw and set(proof) == FIELDS and proof["format"] == FORMAT, "this is no proof file")
+    require(canonical.encode() == raw and set(proof) == FIELDS and proof["format"] == FORMAT, "not a proof file")
     validator, seq, older, name = proof["validator"], proof["seq"], proof["older"], proof["validator"].encode()
     require(type(seq) is int and 0 < seq < 2**53, "the record has no number")
     message = RECORD_DOMAIN + len(name).to_bytes(2, "big") + name + seq.to_bytes(8, "big")

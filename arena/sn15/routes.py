@@ -197,7 +197,7 @@ class Sn15Auth(HttpCheck):
             raise HeaderError("MISSING_HEADERS", 401, f"missing headers: {', '.join(missing)}")
         hotkey = canonical_hotkey(headers[HOTKEY])
         if hotkey is None:
-            raise HeaderError("INVALID_HOTKEY_FORMAT", 400, "X-Hotkey is no ss58 address")
+            raise HeaderError("INVALID_HOTKEY_FORMAT", 400, "X-Hotkey is not an ss58 address")
         return hotkey
 
     def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:

@@ -332,7 +332,7 @@ class Pages:
         for a race that is not published."""
         told = [one for one in self.board.races() if one.moment == "published" and one.release][-RACES_COMPARED:]
         if race and race not in {one.race_id for one in told}:
-            raise ArenaError("V2082", f"{race} is none of the last {RACES_COMPARED} published races")
+            raise ArenaError("V2082", f"{race} is not one of the last {RACES_COMPARED} published races")
         everything = [
             one
             for each in told

@@ -333,7 +333,7 @@ def report(
         try:
             found.append(msgspec.json.decode(path.read_bytes(), type=EvalReport))
         except (OSError, msgspec.DecodeError) as error:
-            raise typer.BadParameter(f"{path} is no report: {error}") from error
+            raise typer.BadParameter(f"{path} is not a report: {error}") from error
     runs = [read_run(folder) for folder in run or ()]
     if not found and not runs:
         raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")

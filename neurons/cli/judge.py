@@ -82,7 +82,7 @@ def calibrate(
         try:
             signed = msgspec.json.decode(check.read_bytes(), type=SignedCalibration)
         except msgspec.DecodeError as error:
-            wrong = f"{check} is no signed calibration; --wallet.hotkey writes one: {error}"
+            wrong = f"{check} is not a signed calibration; --wallet.hotkey writes one: {error}"
             raise typer.BadParameter(wrong) from error
         whole = (found := check_calibration(signed, rubric_of(policy, ""), verify)).population("all")
         said = f"kappa {_share(whole.kappa_e4)} on {whole.traces} traces"

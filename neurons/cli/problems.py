@@ -201,7 +201,7 @@ def synthesize(
 
     options.refuse_existing(out)
     if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
-        raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(BUCKETS)}", param_hint="--bucket")
+        raise typer.BadParameter(f"{unknown[0]} is not one of {', '.join(BUCKETS)}", param_hint="--bucket")
     wanted = [name for name in BUCKETS if not bucket or name in bucket]
     share, rest = divmod(count, len(wanted))
     counts: dict[Bucket, int] = {name: share + (place < rest) for place, name in enumerate(wanted)}

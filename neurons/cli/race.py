@@ -305,7 +305,7 @@ def weights(
             try:
                 case = msgspec.json.decode(line, type=WeightCase)
             except msgspec.DecodeError as error:
-                raise refuse(f"line {number} is no case: {error}", EXIT_USAGE) from error
+                raise refuse(f"line {number} is not a case: {error}", EXIT_USAGE) from error
             try:
                 vector = reference_vector(case.metagraph_hotkeys, case.finishers, case.t_top, case.t_burn)
             except ValueError as error:

@@ -200,7 +200,7 @@ def reenter(
     from training.models.opening import save_served
 
     if not NAME.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} is no model name: letters, digits, dot, dash, underscore, at most 41")
+        raise typer.BadParameter(f"{name!r} is not a model name: letters, digits, dot, dash, underscore, at most 41")
     open_checkpoint(run)
     rules = options.policy_named(policy or "")
     weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)

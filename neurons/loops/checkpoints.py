@@ -191,7 +191,7 @@ class CheckpointLoop:
                     note = (folder / f"{size}{_SUFFIX}").read_text(encoding="utf-8", errors="replace")
                     found.append(read_checkpoint(note, verify))
             except (OSError, ArenaError) as error:
-                self._node.log.warning("checkpoint file is no evidence", folder=str(folder), reason=str(error))
+                self._node.log.warning("checkpoint file proves nothing", folder=str(folder), reason=str(error))
         return [each for each in found if each.validator == self._node.signer.hotkey]
 
     async def _publish(self) -> None:

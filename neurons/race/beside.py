@@ -262,7 +262,7 @@ def read_other(lines: Iterable[bytes], place: str) -> Other:
             else:
                 races.append(_dated(msgspec.json.decode(line, type=ForeignRace)))
         except (ValueError, *UNREADABLE_JSON) as error:
-            raise ArenaError("V2084", f"{place}, line {number} is no race of that API: {error}") from error
+            raise ArenaError("V2084", f"{place}, line {number} is not a race of that API: {error}") from error
     return Other(races=tuple(races), pay=pay)
 
 

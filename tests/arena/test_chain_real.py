@@ -195,8 +195,8 @@ async def test_what_a_proxy_sends_is_the_hotkeys(proxied: NodeStand) -> None:
 @pytest.mark.parametrize(
     ("added", "words"),
     [
-        ([], "is no proxy of"),
-        ([(BOB, "Any", 0)], "is no proxy of"),
+        ([], "is not a proxy of"),
+        ([(BOB, "Any", 0)], "is not a proxy of"),
         ([(EVE, "Staking", 0)], "of type Staking, which may not set weights; NonCritical may"),
         ([(EVE, "NonCritical", 10)], "with a delay of 10 blocks"),
         ([(EVE, "Registration", 0), (EVE, "Any", 0)], "of type Registration"),

@@ -88,7 +88,7 @@ def test_the_script_alone_checks_a_proof(tmp_path: Path) -> None:
         "content compared: yes, checkpoints of yours: 2",
     ]
     done = run_script(tmp_path, encode_proof(proof) + b"\n")
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "does not hold: this is no proof file\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "does not hold: not a proof file\n")
 
 
 def test_other_content_or_a_kept_note_it_does_not_lead_to_is_refused() -> None:

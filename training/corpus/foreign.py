@@ -268,7 +268,7 @@ def _of_completion(completion: dict[str, Any], place: str) -> Chat:
         if result is not None or own is not None:
             results.append({"role": "tool", "tool_call_id": call_id, "content": result})
     if seen:
-        raise ArenaError("V2097", f"{place}: a result of {formats.id_of(seen[0])!r}, which is no call of the step")
+        raise ArenaError("V2097", f"{place}: a result of {formats.id_of(seen[0])!r}, which is not a call of the step")
     return [{"role": "assistant", "content": content, "reasoning": reasoning, "tool_calls": calls}, *results]
 
 

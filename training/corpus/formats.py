@@ -401,7 +401,7 @@ def _parts(value: object, place: str) -> tuple[str, str, list[Any]]:
         elif kind in ("tool_use", "tool_call"):
             calls.append(part)
         elif kind != "redacted_thinking":
-            raise ArenaError("V2097", f"{place}, content has a part {kind!r}, which is no text")
+            raise ArenaError("V2097", f"{place}, content has a part {kind!r}, which is not text")
     return "".join(text), "\n\n".join(one for one in thoughts if one), calls
 
 

@@ -64,12 +64,12 @@ def require_model(name: str) -> Path:
     folder = Path(name)
     if not folder.is_dir():
         raise ArenaError(
-            "V2120",
-            f"{name} is no folder, and nothing is fetched: put the model there, as `hf download OWNER/{folder.name} "
+            "V2124",
+            f"{name} is not a folder, and nothing is fetched: put the model there, as `hf download OWNER/{folder.name} "
             f"--local-dir {name}` does, or name the folder it is in; `--tiny-model` makes a random one there",
         )
     if not (folder / CONFIG).exists():
-        raise ArenaError("V2124", f"{name} holds no {CONFIG}: it is no folder of a model")
+        raise ArenaError("V2124", f"{name} holds no {CONFIG}: it is not the folder of a model")
     return folder
 
 

@@ -49,7 +49,7 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
 def read_run(folder: Path) -> TrainedRun:
     """A run's folder. Raises ArenaError V2124 for a folder that is not a run, V2166 for an unreadable lineage."""
     if not (folder / RECIPE).exists():
-        raise ArenaError("V2124", f"{folder} is no folder of a run")
+        raise ArenaError("V2124", f"{folder} is not the folder of a run")
     if not (folder / LINEAGE).exists():
         return TrainedRun(label=folder.name)
     lineage = read_lineage(folder / LINEAGE)

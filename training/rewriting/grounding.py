@@ -314,7 +314,7 @@ def _numbers(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
     for word in words_of(thought):
         value = _NUMBER_WORDS.get(word)
         if value is not None and Decimal(value) not in known.numbers and word not in known.passage.vocabulary:
-            yield f"{word!r} is no count that was seen"
+            yield f"{word!r} is not a count that was seen"
 
 
 def _pairings(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
@@ -402,7 +402,7 @@ def _strangers(thought: str, known: known_facts.KnownFacts) -> Iterator[str]:
             and not (is_known or known_facts.is_plain(word))
             and known_facts.stems(word).isdisjoint(known.stems)
         ):
-            yield f"{word!r} stands neither in the request nor in a result so far, and is no plain word"
+            yield f"{word!r} stands neither in the request nor in a result so far, and is not a plain word"
 
 
 _CHECKS = (
