@@ -27,7 +27,7 @@ TRIES_MAX = 3
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-Told = Callable[[int], None]  # so many jobs were lost and are run again
+OnLost = Callable[[int], None]  # so many jobs were lost and are run again
 
 
 class Executor(Protocol):
@@ -52,12 +52,12 @@ def in_order(
     depth: int,
     lost: tuple[type[BaseException], ...],
     died: str,
-    told: Told,
+    on_lost: OnLost,
 ) -> Iterator[Result]:
     """The promise above for an adapter that can `submit` a job: at most `depth` are under way or wait to be fetched.
 
-    `lost` are the exceptions that say that a job has no answer because its process or machine is gone. `told` hears how
-    often that was mended.
+    `lost` are the exceptions that say that a job has no answer because its process or machine is gone. `on_lost` hears
+    how often that was mended.
     """
     coming = iter(jobs)
     under_way: deque[tuple[Job, Future[Result | Failure], int]] = deque()  # with how often it was submitted
@@ -74,7 +74,7 @@ def in_order(
                     if tries == TRIES_MAX:
                         raise ArenaError(died, f"lost {TRIES_MAX} times: {error}") from error
                     under_way[place], gone = (job, submit(job), tries + 1), gone + 1
-            told(gone)
+            on_lost(gone)
             continue
         under_way.popleft()
         if isinstance(result, Failure):
@@ -97,9 +97,9 @@ class ProcessExecutor:
     """`Executor` of so many processes; of 0, each job runs here when its result is asked for. The function travels once
     to each process, and a job each time."""
 
-    def __init__(self, processes: int, told: Told = lambda lost: None) -> None:
+    def __init__(self, processes: int, on_lost: OnLost = lambda lost: None) -> None:
         self.slots = processes
-        self._told = told
+        self._on_lost = on_lost
 
     def map(
         self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
@@ -124,7 +124,7 @@ class ProcessExecutor:
 
         try:
             lost = (BrokenProcessPool,)
-            yield from in_order(submit, jobs, depth=2 * self.slots, lost=lost, died=died, told=self._told)
+            yield from in_order(submit, jobs, depth=2 * self.slots, lost=lost, died=died, on_lost=self._on_lost)
         finally:
             pool.shutdown(cancel_futures=True)
 

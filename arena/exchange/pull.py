@@ -58,7 +58,7 @@ BREAKS_MAX = 5  # connections of one peer that may break
 _PEER_CODES = (PEER_AWAY, PEER_REFUSED, PEER_LIED, RELEASE_OLDER)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class PullJob(msgspec.Struct, frozen=True, kw_only=True):
     """A log to be held: whose, up to which note on chain, for which race ("": its qualifying records)."""
 
     validator: str
@@ -66,7 +66,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     race_id: str
 
 
-class Pulled(msgspec.Struct, frozen=True, kw_only=True):
+class PullResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a pull ended. `log` None: not held, for `complaints` against peers, or `unfit`: its author's own fault, which
     no other peer can mend."""
 
@@ -94,7 +94,7 @@ class Puller:
         self._pace = pace or PullPace()
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def pull(self, wanted: Wanted, peers: Sequence[port.Peer], *, within_s: float = math.inf) -> Pulled:
+    async def pull(self, wanted: PullJob, peers: Sequence[port.Peer], *, within_s: float = math.inf) -> PullResult:
         """Hold one log, unless it is held; its author is asked first, then the others in order. Several may be pulled
         at once. Given up after `within_s`, when nobody needs it any more.
 
@@ -118,10 +118,10 @@ class Puller:
             if error.failure.code != LOG_UNFIT:
                 raise
             unfit = error.failure
-        return Pulled(log=log, complaints=tuple(complaints), unfit=unfit)
+        return PullResult(log=log, complaints=tuple(complaints), unfit=unfit)
 
     async def _claim(
-        self, wanted: Wanted, peers: Sequence[port.Peer], complaints: list[port.Complaint], until_s: float
+        self, wanted: PullJob, peers: Sequence[port.Peer], complaints: list[port.Complaint], until_s: float
     ) -> port.Claim | None:
         """The note, from our own folder or a peer. Raises ArenaError U3043 for one that its author made wrong."""
         note = self._logs.note(wanted.validator, wanted.note_sha256)

@@ -119,7 +119,7 @@ class FieldScores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score_field(
-    field: Sequence[Candidate], drawn: Sequence[str], counts: Counted, rules: RaceRules, validators: int
+    field: Sequence[Candidate], drawn: Sequence[str], counts: RaceCount, rules: RaceRules, validators: int
 ) -> FieldScores:
     """Score every agent on every non-void problem. `validators` is the number of permits at the closing block."""
     required = results_needed(rules, validators)
@@ -302,7 +302,7 @@ class PairCount(msgspec.Struct, frozen=True):
     is_tried_elsewhere: bool = False
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class RaceCount(msgspec.Struct, frozen=True, kw_only=True):
     """A race's records as counted. `control`: by problem and validator, the results of the control agent. `stopped`:
     problems that a validator's cap on cost stopped there."""
 
@@ -311,7 +311,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     stopped: frozenset[str] = frozenset()
 
 
-def runs_of(agent: AgentScore, counted: Counted, lambda_e4: int) -> tuple[dict[str, int], ...]:
+def runs_of(agent: AgentScore, counted: RaceCount, lambda_e4: int) -> tuple[dict[str, int], ...]:
     """By problem what each validator's counted run scored an agent, in weighed ten-thousandths: 0 for a fault; none
     where the agent has no score."""
     runs = []
@@ -328,7 +328,7 @@ def record_set_sha256(rows: Iterable[LoggedRecord[RacePayload]]) -> str:
     return content_hash([list(row) for row in sorted(found)])
 
 
-def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -> Counted:
+def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -> RaceCount:
     """By (agent version id, problem id) results and faults in assignment order, at most k: the assigned, then the
     stand-ins. What a validator found of agents of its own coldkey says nothing."""
     problems = frozenset(drawn)
@@ -361,7 +361,7 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
             )
     control = frozenset({control_subject(inputs.policy.race).agent_version_id})
     run = _results_by_validator(inputs, problems, control)
-    return Counted(
+    return RaceCount(
         pairs=counted,
         control={problem_id: results for (_, problem_id), results in run.items()},
         stopped=frozenset(name for _, name in stopped),

@@ -20,9 +20,9 @@ from arena.race.draw import draw_problems, race_seed
 from arena.race.schedule import opening_ms
 from arena.race.scores import (
     AgentScore,
-    Counted,
     FieldScores,
     LoggedRecord,
+    RaceCount,
     RacePayload,
     SettlementInputs,
     bootstrap_interval,
@@ -92,7 +92,7 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     return _settled(inputs, blank, scores, counted)
 
 
-def _capped(void: Iterable[str], counted: Counted) -> str:
+def _capped(void: Iterable[str], counted: RaceCount) -> str:
     """What a reason goes on with where a cap stopped some of these problems."""
     return f": {CAPPED}" if counted.stopped.intersection(void) else ""
 
@@ -141,7 +141,7 @@ CANCELLED = SettlementRecord(
 
 
 def _settled(
-    inputs: SettlementInputs, blank: SettlementRecord, scores: FieldScores, counted: Counted
+    inputs: SettlementInputs, blank: SettlementRecord, scores: FieldScores, counted: RaceCount
 ) -> SettlementRecord:
     lambda_e4 = inputs.policy.race.lambda_e4
     ranked = rank(scores.agents, lambda_e4)
@@ -202,7 +202,7 @@ def _settled(
 
 
 def _evidence(
-    inputs: SettlementInputs, ranked: Sequence[AgentScore], counted: Counted, incumbent: AgentScore | None
+    inputs: SettlementInputs, ranked: Sequence[AgentScore], counted: RaceCount, incumbent: AgentScore | None
 ) -> Evidence:
     """What every hotkey holds against the top agent after this race. The control agent stands in an empty seat, and for
     a top agent that does not race."""

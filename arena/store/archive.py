@@ -54,7 +54,7 @@ SIZE = (
 _MOVE = "select arena.archive_day($1, $2, $3, $4)"
 
 
-class Archived(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was moved out of the database."""
 
     days: tuple[str, ...]
@@ -95,7 +95,7 @@ def _unpacked(sha256: str, frame: bytes) -> dict[bytes, bytes]:
 
 async def archive(
     owner_dsn: str, before: date, objects: BodyObjects, *, today: date, progress: Progress = no_progress
-) -> Archived:
+) -> ArchiveResult:
     """Move what arrived before a day into the object store, one day after the other. Days are UTC.
 
     Raises ArenaError V2021 when the server is away, V2023 for another schema, V2025 for a day that is still in use,
@@ -120,7 +120,7 @@ async def archive(
                 moved.append(day.isoformat())
         records, bodies = records + len(named), bodies + frames
         progress("archive", place + 1, len(days))
-    return Archived(days=tuple(moved), records=records, bodies=bodies, objects=objects.location)
+    return ArchiveResult(days=tuple(moved), records=records, bodies=bodies, objects=objects.location)
 
 
 async def _archived(

@@ -297,7 +297,7 @@ _FOREIGN = "select relname from pg_class where relnamespace = to_regnamespace('a
 _GRANT = "grant usage on schema arena to arena_validator"
 
 
-class Restored(msgspec.Struct, frozen=True, kw_only=True):
+class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
     """A restored store. `roles`: the DSN of each hotkey's login role, without a password where it keeps its own;
     `objects`: the location of the bodies outside of Postgres, "" for none."""
 
@@ -314,7 +314,7 @@ async def restore(
     *,
     objects: BodyObjects | None = None,
     progress: Progress = no_progress,
-) -> Restored:
+) -> RestoreResult:
     """Restore a backup into the owner's database.
 
     `dsn_for` makes the login role of a hotkey and returns its DSN. `objects`: where bodies outside of Postgres go.
@@ -331,7 +331,7 @@ async def restore(
     await _require_whole(owner_dsn, backup, manifest, target, progress)
     await asyncio.to_thread(migrate, owner_dsn)
     roles = {hotkey: await asyncio.to_thread(dsn_for, hotkey) for hotkey in manifest.store.hotkeys}
-    return Restored(manifest=manifest, roles=roles, objects=target.location if target else "")
+    return RestoreResult(manifest=manifest, roles=roles, objects=target.location if target else "")
 
 
 async def _make_room(owner_dsn: str) -> None:

@@ -68,7 +68,7 @@ class Leaf(msgspec.Struct, frozen=True):
         return len(self.text.encode()) >= (_TELLING_WORD if is_word else _TELLING)
 
 
-class Spoken(msgspec.Struct, frozen=True):
+class CallText(msgspec.Struct, frozen=True):
     """A call as prose, markup or code would hold it: its tool's name, its values, and the words between them."""
 
     name: Leaf
@@ -78,7 +78,7 @@ class Spoken(msgspec.Struct, frozen=True):
     expected: frozenset[str]
 
 
-class Sent(Passage):
+class RequestText(Passage):
     """What a request was the first to send; `ends` are places of words that begin a paragraph, or follow a sentence."""
 
     def __init__(self, words: Sequence[str], ends: frozenset[int]) -> None:
@@ -95,13 +95,13 @@ class ProgramText:
     """The text of an episode's requests, each message once; linear in what is sent."""
 
     def __init__(self) -> None:
-        self._read: dict[str, Sent] = {}  # by message
+        self._read: dict[str, RequestText] = {}  # by message
 
-    def request(self, messages: Sequence[str]) -> Sent:
+    def request(self, messages: Sequence[str]) -> RequestText:
         """What is new in a request (JSON texts of its messages), each message with the passage before it."""
         words: list[str] = []
         ends: list[int] = []
-        parts: list[tuple[Sent, int]] = []  # each with its first word
+        parts: list[tuple[RequestText, int]] = []  # each with its first word
         used: set[str] = set()  # a message that was read stands before a new one once, however often it is sent
         was_read = False
         for place, message in enumerate(messages):
@@ -116,9 +116,9 @@ class ProgramText:
         for part, first in parts:
             ends.extend(len(words) + end - first for end in part.ends if end >= first)
             words.extend((*part.words[first:], Passage.BREAK))
-        return Sent(words, frozenset(ends))
+        return RequestText(words, frozenset(ends))
 
-    def _words_in(self, message: str) -> Sent:
+    def _words_in(self, message: str) -> RequestText:
         """Every text of a message, in its order."""
         if message not in self._read:
             words: list[str] = []
@@ -137,7 +137,7 @@ class ProgramText:
                     stack.extend(reversed(value))
                 elif isinstance(value, dict):
                     stack.extend(item for key, item in reversed(value.items()) if key not in ("role", "type"))
-            self._read[message] = Sent(words, frozenset(ends))
+            self._read[message] = RequestText(words, frozenset(ends))
         return self._read[message]
 
 
@@ -170,7 +170,7 @@ class Emission:
         self._schemas = Passage(words_of(reader.schemas))
         self._query = Passage(words_of(query))
         self._wished = frozenset(map(_stem, self._query.words))
-        self._requests: list[Sent] = []
+        self._requests: list[RequestText] = []
         self._completions: list[Passage] = []
         self._results: list[Passage] = []
         self._found: dict[tuple[int, str], tuple[int, ...]] = {}
@@ -214,7 +214,7 @@ class Emission:
         except _SpentError:
             return True
 
-    def _spoken(self, name: str, arguments: str) -> Spoken:
+    def _spoken(self, name: str, arguments: str) -> CallText:
         given = self._reader.said(name, arguments)
         leaves: dict[str, Leaf] = {}
         parameters = list(map(words_of, given))
@@ -227,7 +227,7 @@ class Emission:
                     leaves["".join(one)] = Leaf(one, "".join(one))
         kept = sorted(leaves.values(), key=lambda leaf: (-len(leaf.text), leaf.text))[:_LEAVES_MAX]
         text = "".join(words_of(name))
-        return Spoken(
+        return CallText(
             name=Leaf(words_of(name), text),
             leaves=tuple(kept),
             announcing=(text, *map("".join, parameters), *(leaf.text for leaf in kept)),
@@ -259,7 +259,7 @@ class Emission:
             and not any(unwished <= result.vocabulary or self._find(result, leaf.text) for result in self._results)
         )
 
-    def _stands_in_rows(self, sent: Sent, leaf: Leaf) -> bool:
+    def _stands_in_rows(self, sent: RequestText, leaf: Leaf) -> bool:
         """Whether the words of a value stand in their order with the same words between each two, numbers aside."""
         words = list(map(re.escape, leaf.words))
         if len(words) < _ROWS_MIN or not sent.vocabulary.issuperset(leaf.words):
@@ -270,7 +270,7 @@ class Emission:
 
     # -- name and values together
 
-    def _is_spelled(self, spoken: Spoken) -> bool:
+    def _is_spelled(self, spoken: CallText) -> bool:
         new = frozenset(leaf.text for leaf in spoken.leaves if self._is_new(leaf))
         # the next page of a search that the model wrote is no other call
         weighty = tuple(leaf for leaf in spoken.leaves if leaf.may_be_new) or spoken.leaves
@@ -284,7 +284,7 @@ class Emission:
             ),
         )
 
-    def _spells(self, sent: Sent, spoken: Spoken, new: Collection[str], first: int, last: int) -> bool:
+    def _spells(self, sent: RequestText, spoken: CallText, new: Collection[str], first: int, last: int) -> bool:
         """Whether a stretch that holds the name and all values is the call: every value that is not new stands right
         after what announces it, and few words belong to no call. A tool's name beside another's stands in a list."""
         most = _LOOSE * (1 + len(spoken.leaves)) if new else _TIGHT
@@ -307,7 +307,7 @@ class Emission:
 
     # -- searching
 
-    def _is_programs(self, sent: Callable[[Sent], bool], said: Callable[[Passage], bool]) -> bool:
+    def _is_programs(self, sent: Callable[[RequestText], bool], said: Callable[[Passage], bool]) -> bool:
         """Whether a request held it, as `sent` decides, and no completion before that request, as `said` decides."""
         first = next((number for number, request in enumerate(self._requests) if sent(request)), None)
         return first is not None and not any(map(said, self._completions[:first]))
@@ -363,13 +363,13 @@ def _texts_in(value: object, names: set[str]) -> Iterator[str]:
             yield str(one)
 
 
-def _foreign(words: Words, spoken: Spoken, parts: Sequence[Leaf]) -> int:
+def _foreign(words: Words, spoken: CallText, parts: Sequence[Leaf]) -> int:
     """How many letters of a stretch that holds the parts belong neither to the call nor to how calls are written."""
     unexpected = sum(len(word) for word in words if word not in spoken.expected and word not in _COPULAS)
     return min(unexpected, sum(map(len, words)) - sum(len(part.text) for part in parts))  # letters may be set apart
 
 
-def _is_announced(sent: Sent, spoken: Spoken, place: int) -> bool:
+def _is_announced(sent: RequestText, spoken: CallText, place: int) -> bool:
     """Whether a word follows what announces a value, in one paragraph and with only words of calls between."""
     while place and place not in sent.ends:
         if sent.text.endswith(spoken.announcing, 0, sent.offsets[place]):

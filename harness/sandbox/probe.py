@@ -32,7 +32,7 @@ from harness.sandbox.processes import Cgroups, find_cgroups
 from harness.sandbox.seccomp import build_filter, native_architecture
 
 LevelName = Literal["bubblewrap", "landlock"]
-Wanted = Literal["auto", LevelName, "reference-agents-only"]
+LevelChoice = Literal["auto", LevelName, "reference-agents-only"]
 
 _LIMITS = EpisodeLimits(agent_time_ms=20_000)  # of the self-test
 _GUEST_ROOT = {"arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"}
@@ -141,8 +141,8 @@ def open_sandbox(
     `wanted` forces a level: a jail's name fails with V2001 instead of falling back, `reference-agents-only` skips the
     jail. Raises ArenaError V2030 for an unknown level, V2060 when no guest root can be built.
     """
-    if wanted not in get_args(Wanted):
-        raise ArenaError("V2030", f"sandbox level {wanted!r}: use one of {', '.join(get_args(Wanted))}")
+    if wanted not in get_args(LevelChoice):
+        raise ArenaError("V2030", f"sandbox level {wanted!r}: use one of {', '.join(get_args(LevelChoice))}")
     root = open_guest_root(state_dir)
     failed: list[Attempt] = []
     for attempt in _attempts(root, slots, wanted, ahead):

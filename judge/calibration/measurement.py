@@ -111,7 +111,7 @@ class JudgedTrace(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict.quality_e4 if isinstance(self.verdict, Verdict) else None
 
 
-class Rated(msgspec.Struct, frozen=True, kw_only=True):
+class PopulationScores(msgspec.Struct, frozen=True, kw_only=True):
     """How well one population is judged. Shares and kappa in ten-thousandths; None: not defined. Intervals are 95 %,
     drawn by cluster. `mean_error_e4` is given less true quality."""
 
@@ -152,11 +152,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     set_sha256: str
     rubric: Rubric
     renderer: str = RENDERER
-    populations: tuple[Rated, ...]  # all, tune, held, each family
+    populations: tuple[PopulationScores, ...]  # all, tune, held, each family
     effects: tuple[Effect, ...]
     spent: Spending
 
-    def population(self, name: str) -> Rated:
+    def population(self, name: str) -> PopulationScores:
         """One population. Raises StopIteration for an unknown name."""
         return next(one for one in self.populations if one.name == name)
 
@@ -197,7 +197,7 @@ def measure(judged: Sequence[JudgedTrace], rubric: Rubric, spent: Spending) -> C
     )
 
 
-def _rated(name: str, judged: Sequence[JudgedTrace]) -> Rated:
+def _rated(name: str, judged: Sequence[JudgedTrace]) -> PopulationScores:
     clusters: defaultdict[str, list[Pair]] = defaultdict(list)
     for one in judged:
         if one.quality_e4 is not None:
@@ -207,7 +207,7 @@ def _rated(name: str, judged: Sequence[JudgedTrace]) -> Rated:
     pairs = [pair for of_cluster in clusters.values() for pair in of_cluster]
     interval = kappa_interval(clusters)
     step_e4 = QUALITY_LEVELS_E4[1] - QUALITY_LEVELS_E4[0]
-    return Rated(
+    return PopulationScores(
         name=name,
         traces=len(judged),
         owed=len(judged) - len(pairs),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from arena.race.machine import RaceState
     from arena.records.port import UsageTotal
     from arena.store.postgres import PostgresStore
-    from neurons.race.log import Settled
+    from neurons.race.log import SettledRace
 
 leaderboard_app = typer.Typer()
 app = typer.Typer(
@@ -314,7 +314,7 @@ def weights(
                 echo_json({"case_id": case.case_id, "uids": vector.uids, "weights": vector.weights})
 
 
-async def settled_and_named(store: PostgresStore, validator: str) -> tuple[list[Settled], dict[str, str]]:
+async def settled_and_named(store: PostgresStore, validator: str) -> tuple[list[SettledRace], dict[str, str]]:
     """The settled races of a log, or of all, oldest first, and the names of agents by version."""
     from neurons.race.log import read_settled
 

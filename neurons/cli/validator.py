@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from arena.records.port import UsageTotal
     from arena.store.postgres import PostgresStore
     from neurons.race.beside import Beside
-    from neurons.race.log import Settled
+    from neurons.race.log import SettledRace
 
 _RUN, _WORDS = "run", ("status", "pause", "report")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
@@ -235,7 +235,7 @@ def report(
     from neurons.cli.race import settled_and_named
     from neurons.race.beside import compare, fetch_other, read_other
 
-    async def read(logs: PostgresStore) -> tuple[list[Settled], dict[str, str], list[UsageTotal]]:
+    async def read(logs: PostgresStore) -> tuple[list[SettledRace], dict[str, str], list[UsageTotal]]:
         return *await settled_and_named(logs, validator), await logs.usage_totals()
 
     settled, names, usage = store.run(read)

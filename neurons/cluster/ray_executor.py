@@ -25,7 +25,7 @@ import typer
 
 from foundation.codes import HOST_UNLIKE
 from foundation.errors import ArenaError, Failure
-from foundation.executors import Executor, Job, ProcessExecutor, Result, Told, answered, in_order
+from foundation.executors import Executor, Job, OnLost, ProcessExecutor, Result, answered, in_order
 
 PARALLEL_FROM = 2_000  # records from which starting processes pays
 LOCAL = "local"
@@ -93,11 +93,11 @@ class RayExecutor:
     """`Executor` of the cluster that this process is connected to, one job a processor, and no more than memory holds.
     No machine runs one that holds a key, or a validator over the state folder of that name."""
 
-    def __init__(self, told: Told = lambda lost: None, state_dir: Path | None = None) -> None:
+    def __init__(self, on_lost: OnLost = lambda lost: None, state_dir: Path | None = None) -> None:
         import ray
 
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._told, self._state_dir = told, state_dir
+        self._on_lost, self._state_dir = on_lost, state_dir
 
     def map(
         self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
@@ -126,12 +126,12 @@ class RayExecutor:
             depth=2 * self.slots,
             lost=(WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError),
             died=died,
-            told=self._told,
+            on_lost=self._on_lost,
         )
 
 
 @contextlib.contextmanager
-def open_cluster(address: str, told: Told = lambda lost: None, state_dir: Path | None = None) -> Iterator[RayExecutor]:
+def open_cluster(address: str, on_lost: OnLost = lambda _: None, state_dir: Path | None = None) -> Iterator[Executor]:
     """The cluster at `address`, host:port of its head, or `local`: one of this machine that ends with the block.
 
     This process runs on a machine of the cluster (`ray start --address=...`). The token is the one that Ray finds:
@@ -152,7 +152,7 @@ def open_cluster(address: str, told: Told = lambda lost: None, state_dir: Path |
         import ray
         from ray.exceptions import RayError
 
-        # it tells of lost machines on stdout, which is the command's, and has no setting for it; `told` hears of them
+        # it tells of lost machines on stdout, which is the command's, with no setting for it; `on_lost` hears of them
         ray._private.worker.print_to_stdstream = lambda data, ignore_prefix: None
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
@@ -164,7 +164,7 @@ def open_cluster(address: str, told: Told = lambda lost: None, state_dir: Path |
             why = str(error).strip().partition("\n")[0].partition(". ")[0]
             raise ArenaError("V2207", f"{address}: {why or type(error).__name__}") from error
         stack.callback(ray.shutdown)
-        yield RayExecutor(told, state_dir)
+        yield RayExecutor(on_lost, state_dir)
 
 
 def _run(name: str, wanted: tuple[str, Path | None], held: list[Any], job: Any) -> Any | Failure:

@@ -150,7 +150,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: int
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class SettledRace(msgspec.Struct, frozen=True, kw_only=True):
     """One race as this validator has it. `force`: whose settlement is in force here; none: nothing had a quorum, and
     it is this validator's word alone; "": not decided yet, or this login can't read the events. `differing`: of
     an adopted one, what this validator's own record states otherwise; None: it has no record of its own."""
@@ -160,7 +160,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     differing: tuple[str, ...] | None = ()
 
 
-async def read_settled(store: PostgresStore, validator: str) -> list[Settled]:
+async def read_settled(store: PostgresStore, validator: str) -> list[SettledRace]:
     """Every settled race of a validator, oldest first: what its log says, and what it adopted instead.
 
     Raises ArenaError V2050 for a record whose bytes are not those of its hash.
@@ -170,19 +170,19 @@ async def read_settled(store: PostgresStore, validator: str) -> list[Settled]:
         payload = _payload(record)
         if isinstance(payload, SettlementRecord):
             own.setdefault(payload.race_id, payload)
-    found = {name: Settled(settlement=each, force="") for name, each in own.items()}
+    found = {name: SettledRace(settlement=each, force="") for name, each in own.items()}
     for name in await race_names(store) if store.validator == validator else ():
         state = await read_state(store, name)
         if state.settlement is None:
             continue
         if (force := force_of(state)) != "adopted":
             given = own.get(name, state.settlement)  # where it settled nothing itself, why
-            found[name] = Settled(settlement=given, force=force, differing=() if name in own else None)
+            found[name] = SettledRace(settlement=given, force=force, differing=() if name in own else None)
             continue
         for given in (*state.adopted_history, state.settlement):
             mine = own.get(given.race_id)
             differing = None if mine is None else differences(mine, given)
-            found[given.race_id] = Settled(settlement=given, force="adopted", differing=differing)
+            found[given.race_id] = SettledRace(settlement=given, force="adopted", differing=differing)
     return sorted(found.values(), key=lambda each: each.settlement.closing_block)
 
 

@@ -22,7 +22,7 @@ from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Answer, HttpPeers, NoteQuestion, Peer, ProgressQuestion, Question, SettlementQuestion
-from arena.exchange.pull import Puller, SourceRelay, Wanted
+from arena.exchange.pull import Puller, PullJob, SourceRelay
 from arena.race.admission import RaceRecords
 from arena.race.agreement import believed, countersign_value, validators_of
 from arena.race.draw import permitted_validators
@@ -54,10 +54,10 @@ class RacePeers:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._pulling: dict[Wanted, asyncio.Task[None]] = {}  # under way, or ended since logs were last asked for
-        self._wanted: frozenset[Wanted] = frozenset()
-        self._retries: dict[Wanted, NextTry] = {}
-        self._unfit: set[Wanted] = set()  # what no peer can mend is not asked for again
+        self._pulling: dict[PullJob, asyncio.Task[None]] = {}  # under way, or ended since logs were last asked for
+        self._wanted: frozenset[PullJob] = frozenset()
+        self._retries: dict[PullJob, NextTry] = {}
+        self._unfit: set[PullJob] = set()  # what no peer can mend is not asked for again
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
         self._hearing: dict[str, tuple[str, asyncio.Task[Any]]] = {}  # by kind of question: about what
         self._said: tuple[str, dict[str, set[Pair]]] = ("", {})  # of one race, by validator
@@ -138,7 +138,7 @@ class RacePeers:
         of logs that are not wanted any more end; those of peers that are ignored are not, until they count. Raises
         V2064 of a pull that ended since, once others have begun."""
         race_id, now_ms = race_of(effect.roll, state), self._node.now_ms()
-        logs = (Wanted(validator=log.validator, note_sha256=log.note_sha256, race_id=race_id) for log in effect.logs)
+        logs = (PullJob(validator=log.validator, note_sha256=log.note_sha256, race_id=race_id) for log in effect.logs)
         ignored = frozenset[str]() if state.read(RECEIPT[effect.roll]) else self._ignored()
         wanted = [one for one in logs if one not in self._unfit and one.validator not in ignored]
         ended = [self._pulling.pop(one) for one in list(self._pulling) if self._pulling[one].done()]
@@ -220,14 +220,14 @@ class RacePeers:
     def _ignored(self) -> frozenset[str]:
         return self._node.sharing.peer_logs.ignored() if self._node.sharing else frozenset()
 
-    async def _end(self, outdated: Iterable[Wanted]) -> None:
+    async def _end(self, outdated: Iterable[PullJob]) -> None:
         """Cancel pulls that are under way, and wait until they ended."""
         tasks = [self._pulling.pop(one) for one in list(outdated)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _pull_one(self, wanted: Wanted, peers: Sequence[Peer], within_s: float) -> None:
+    async def _pull_one(self, wanted: PullJob, peers: Sequence[Peer], within_s: float) -> None:
         pulled = await self.sharing.puller.pull(wanted, peers, within_s=within_s)
         about = {"validator": wanted.validator, "race": wanted.race_id}
         for complaint in pulled.complaints:

@@ -18,7 +18,7 @@ from arena.exchange.log_digest import add_digest, extend, take_digest
 from arena.exchange.operator_files import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, ShareRules
-from arena.exchange.pull import Pulled, Puller, PullPace, Wanted
+from arena.exchange.pull import Puller, PullJob, PullPace, PullResult
 from arena.exchange.routes import Exchange
 from arena.export.assembly import log_row
 from arena.export.model import LogRow
@@ -101,13 +101,13 @@ class Node:
         self.held.keep_note(note)
         return note
 
-    async def anchor(self, race_id: str = RACE, *, is_final: bool = True) -> Wanted:
+    async def anchor(self, race_id: str = RACE, *, is_final: bool = True) -> PullJob:
         """What others want once this note's hash stands on chain; `is_final`: its anchor block is."""
         note = await self.note(race_id)
         size = int(note.split("\n")[1])
         if is_final:
             self.reveal(race_id, size)
-        return Wanted(validator=self.hotkey, note_sha256=note_sha256(note), race_id=race_id)
+        return PullJob(validator=self.hotkey, note_sha256=note_sha256(note), race_id=race_id)
 
     def reveal(self, race_id: str = RACE, to_seq: int = 0) -> None:
         self.reveals[race_id] = max(to_seq, self.reveals.get(race_id, 0))
@@ -174,7 +174,7 @@ class Case:
     def __init__(self, folder: Path, net: LocalNet | HttpNet | None = None) -> None:
         self.net, permits = net or LocalNet(), set()
         self.author, self.relay, self.reader = (Node(folder, permits) for _ in range(3))
-        self.wanted: Wanted
+        self.wanted: PullJob
         self.peers: list[port.Peer] = []
 
     async def join(self):
@@ -192,10 +192,10 @@ class Case:
         self.relay.reveal(RACE)
         return self
 
-    async def pull_by_relay(self, wanted: Wanted) -> Pulled:
+    async def pull_by_relay(self, wanted: PullJob) -> PullResult:
         return await self.relay.puller(self.net.peers(self.relay), pace=FAST).pull(wanted, self.peers)
 
-    async def pull(self, peers=None, wanted: Wanted | None = None, pace: PullPace = FAST) -> Pulled:
+    async def pull(self, peers=None, wanted: PullJob | None = None, pace: PullPace = FAST) -> PullResult:
         return await self.reader.puller(peers or self.ask, pace=pace).pull(wanted or self.wanted, self.peers)
 
 
@@ -216,7 +216,7 @@ class Handmade:
         digest = port.LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
         point = replace(walk.checkpoint, size=max(claims, walk.seq))
         self._note = add_digest(sign_checkpoint(point, self.signer), digest, self.signer)
-        self.wanted = Wanted(validator=self.signer.hotkey, note_sha256=note_sha256(self._note), race_id=race_id)
+        self.wanted = PullJob(validator=self.signer.hotkey, note_sha256=note_sha256(self._note), race_id=race_id)
 
     async def ask(self, peer: port.Peer, question: port.NoteQuestion) -> str:
         return self._note

@@ -18,7 +18,7 @@ from arena.chain.keys import verify
 from arena.exchange.log_digest import add_digest, read_digest
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Claim, Count, LogDigest, Peer, RowsQuestion
-from arena.exchange.pull import Pulled, PullPace, Wanted
+from arena.exchange.pull import PullJob, PullPace, PullResult
 from arena.export.model import LogRow
 from arena.records.log import Checkpoint, LogStart, note_sha256
 from foundation.errors import ArenaError
@@ -34,11 +34,11 @@ async def case(tmp_path: Path) -> Case:
 # -- what an author does to its own log
 
 
-async def anchored(case: Case, note: str, race_id: str = RACE) -> Pulled:
+async def anchored(case: Case, note: str, race_id: str = RACE) -> PullResult:
     """Pull by a note that the author made itself, its hash on chain."""
     case.author.held.keep_note(note)
     case.author.reveal(race_id, 99)
-    wanted = Wanted(validator=case.author.hotkey, note_sha256=note_sha256(note), race_id=race_id)
+    wanted = PullJob(validator=case.author.hotkey, note_sha256=note_sha256(note), race_id=race_id)
     return await case.pull(case.net.peers(case.reader), wanted)
 
 
@@ -126,7 +126,7 @@ async def test_a_log_over_its_round_is_refused_unread_and_of_qualifying_not_pass
     monkeypatch.setattr(case.ask, "rows", None)  # of neither is a row asked for
     assert (await case.pull(wanted=race)).unfit.code == "U3043"
     case.author.held.keep_note(nothing)
-    stubs = Wanted(validator=case.author.hotkey, note_sha256=note_sha256(nothing), race_id="r9")
+    stubs = PullJob(validator=case.author.hotkey, note_sha256=note_sha256(nothing), race_id="r9")
     assert (await case.pull(wanted=stubs)).unfit.code == "U3043"
     monkeypatch.undo()
     monkeypatch.setattr("arena.exchange.peer_logs.ROUND_ROWS_MAX", 2)

@@ -33,7 +33,7 @@ from neurons.cli.judge import app
 from neurons.cli.options import StoreFlags
 from neurons.cli.race import app as race_app
 from neurons.cli.view import app as view_app
-from neurons.race.log import RaceLog, Settled, read_settled
+from neurons.race.log import RaceLog, SettledRace, read_settled
 from tests.arena import race_stand as stand
 from tests.arena.log_stand import HOST
 from tests.judge.bodies import COMPARED, episode
@@ -115,7 +115,7 @@ OURS, THEIRS = settlement(a=8, b=2), settlement(a=2, b=8)
 CANCELLED = replace(OURS, state="cancelled", reason="no quorum")
 
 
-async def settled(own: SettlementRecord | None, in_force: SettlementRecord, *, is_adopted: bool = True) -> Settled:
+async def settled(own: SettlementRecord | None, in_force: SettlementRecord, *, is_adopted: bool = True) -> SettledRace:
     """A race as read from a store: the settlement in the validator's log, if there is one, and how the race ended."""
     log = []
     if own is not None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from arena.chain.port import Metagraph, Neuron
 from arena.exchange.port import Peer, RowsQuestion
-from arena.exchange.pull import PullPace, Wanted
+from arena.exchange.pull import PullJob, PullPace
 from arena.race.agreement import countersign_value
 from arena.race.machine import AdoptSettlement, AnchoredLog, ChainRead, PullLogs, RaceState
 from arena.race.settle import settlement_sha256
@@ -128,7 +128,7 @@ async def test_an_ignored_peer_is_asked_nothing_and_its_log_comes_from_others_on
     await others.pull(log)
     await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
     assert (others.held(), others.warned) == ([], [])
-    wanted = Wanted(validator=log.validator, note_sha256=log.note_sha256, race_id=RACE)
+    wanted = PullJob(validator=log.validator, note_sha256=log.note_sha256, race_id=RACE)
     await others.second.puller(others.net.peers(others.second)).pull(wanted, [Peer(hotkey=log.validator, endpoint="")])
     others.second.reveal()
     counted = ChainRead(moment="results_receipt", block=2, commitments=())

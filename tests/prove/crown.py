@@ -27,7 +27,7 @@ from arena.policies import PAPER, SN15_2026_08
 from arena.policy import Policy
 from arena.race import settle as settling
 from arena.race.admission import select_candidates
-from arena.race.scores import Counted, PairCount, SettlementInputs, TrajectoryResult
+from arena.race.scores import PairCount, RaceCount, SettlementInputs, TrajectoryResult
 from arena.records.model import Candidate, Origin, SettlementRecord, Subject, Top
 from tests.arena.race_stand import batch, inputs_of
 
@@ -117,7 +117,7 @@ def reign(policy: Policy, plan: Plan, races: int, dice: np.random.Generator) -> 
 
         def counted(
             inputs: SettlementInputs, seed: str, drawn: tuple[str, ...], field: Sequence[Candidate] = field
-        ) -> Counted:
+        ) -> RaceCount:
             return _counted(plan, field, drawn, inputs.stated.validators, dice)
 
         with patch.object(settling, "count_results", counted):
@@ -147,7 +147,7 @@ def _share(settled: SettlementRecord, hotkeys: dict[int, str], top: str) -> Shar
 
 def _counted(
     plan: Plan, field: Sequence[Candidate], drawn: Sequence[str], validators: Sequence[str], dice: np.random.Generator
-) -> Counted:
+) -> RaceCount:
     """What up to three validators found of every agent on every problem, and all of the control agent."""
     difficulty = dice.normal(0, SPREAD, len(drawn))
     asked = [dice.permutation(len(validators))[:3] for _ in drawn]
@@ -169,7 +169,7 @@ def _counted(
         problem_id: {name: _result(name, bool(one)) for name, one in zip(validators, row, strict=True)}
         for problem_id, row in zip(drawn, is_control, strict=True)
     }
-    return Counted(pairs=pairs, control=control)
+    return RaceCount(pairs=pairs, control=control)
 
 
 def _result(validator: str, is_success: bool, coefficient_e4: int = 10_000) -> TrajectoryResult:

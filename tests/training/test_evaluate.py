@@ -19,7 +19,7 @@ from neurons.cli.evaluate import report_app as app
 from tests.training.rollouts import make_result
 from tests.training.stock import EXPERT, Stock
 from training.evaluation import report as evaluated
-from training.evaluation.model_loader import Learnt, require_unseen
+from training.evaluation.model_loader import TrainingProblems, require_unseen
 from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
 from training.recipe import Recipe
@@ -84,11 +84,11 @@ def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:
     from problems.clusters import answer_marks
 
     held = stock.held
-    require_unseen(held, Learnt())
+    require_unseen(held, TrainingProblems())
     for learnt in (
-        Learnt(problem_ids=frozenset([held[1].problem_id])),
-        Learnt(marks=frozenset([min(answer_marks(held[1]))])),
-        Learnt(marks=frozenset([f"id {held[1].rewards[0].product_id}"])),
+        TrainingProblems(problem_ids=frozenset([held[1].problem_id])),
+        TrainingProblems(marks=frozenset([min(answer_marks(held[1]))])),
+        TrainingProblems(marks=frozenset([f"id {held[1].rewards[0].product_id}"])),
     ):
         with pytest.raises(GuardStopError) as stop:
             require_unseen(held, learnt)

@@ -40,7 +40,7 @@ from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
 from harness.emission.call_reader import CallReader
 from harness.emission.wording import words_of
 from training.corpus import model
-from training.corpus.formats import Said, lift, name_calls, read_turn, split_thinking
+from training.corpus.formats import ModelTurn, lift, name_calls, read_turn, split_thinking
 
 _FACTS = (*model.EXPORTED_FACTS, "recommended", "validator", "seq", "content_sha256", "query")  # read of a row
 _ENDING = frozenset({"recommend_product", "terminate"})  # their results tell a model nothing it did not write
@@ -221,7 +221,7 @@ class _Rebuilding:
         is_read = self._spend(len(said) * (len(before) + len(after)))
         return not is_read or all(after.count(one) > before.count(one) for one in said)
 
-    def _said(self, reply: ChatMessage, executed: Set[str]) -> tuple[Said, bool]:
+    def _said(self, reply: ChatMessage, executed: Set[str]) -> tuple[ModelTurn, bool]:
         """What a completion wrote, its calls under the record's ids, and whether it holds a call that nobody can read.
         Calls in its text are those that the host read there (beside native calls: those that ran); their arguments are
         in the very words that the model wrote, where these are known."""
@@ -239,20 +239,20 @@ class _Rebuilding:
         if "<tool_call>" not in rest or (native and not read):
             is_broken = bool(native) and not all(_members(call.arguments) is not None for call in native)
             content = read_turn(rest).content if "<response>" in rest and not native else rest if thought else text
-            return Said(reasoning, content, native), is_broken
+            return ModelTurn(reasoning, content, native), is_broken
         self._how.add("text_calls")
         try:
             written = read_turn(text)
         except ArenaError:
             content = rest.partition("<tool_call>")[0].strip() if read else text
-            return Said(reasoning, content, (*native, *read)), True
+            return ModelTurn(reasoning, content, (*native, *read)), True
         if [call.name for call in written.calls] == [call.name for call in read]:
             read = [
                 msgspec.structs.replace(call, arguments=one.arguments)
                 for call, one in zip(read, written.calls, strict=True)
             ]
         is_broken = not all(_members(call.arguments) is not None for call in read) or not read
-        return Said(reasoning, written.content, (*native, *read)), is_broken
+        return ModelTurn(reasoning, written.content, (*native, *read)), is_broken
 
     def _take(self, call: Call, executed: list[ExecutedCall]) -> ExecutedCall | None:
         """The execution of a model's call: by the id under which the host matched it, else (the record has no id for an

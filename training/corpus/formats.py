@@ -61,7 +61,7 @@ _MARKUPS = {"Qwen-Coder": re.compile("<function="), "GLM": re.compile(r"[\w.-]+\
 _NOTHING, _NONE = msgspec.Raw(b"{}"), msgspec.Raw(b"")
 
 
-class Said(NamedTuple):
+class ModelTurn(NamedTuple):
     """An assistant's text, taken apart."""
 
     reasoning: str
@@ -98,7 +98,7 @@ def is_spoken(text: str) -> bool:
     return "<tool_call>" in text or "<think>" in text or "</think>" in text
 
 
-def read_turn(text: str) -> Said:
+def read_turn(text: str) -> ModelTurn:
     """An assistant's text as reasoning, content and calls. Thinking that was cut off is all reasoning.
 
     Raises ArenaError V2097 for a call that can't be read.
@@ -120,7 +120,7 @@ def read_turn(text: str) -> Said:
         raise ArenaError("V2097", "a tool call has no end")
     answers = [answer.strip() for answer in _RESPONSE.findall(outside)]
     parts = [_RESPONSE.sub("", outside).strip(), *answers]
-    return Said(reasoning, "\n".join(part for part in parts if part), tuple(calls))
+    return ModelTurn(reasoning, "\n".join(part for part in parts if part), tuple(calls))
 
 
 def split_thinking(text: str) -> tuple[str, str]:
@@ -148,7 +148,7 @@ def lift(messages: Sequence[Message]) -> list[Message]:
             if is_spoken(message.content):
                 # beside native calls only its thinking is taken out: what looks like a call there is text
                 thought, rest = split_thinking(message.content)
-                said = Said(thought, rest, message.calls) if is_native else read_turn(message.content)
+                said = ModelTurn(thought, rest, message.calls) if is_native else read_turn(message.content)
                 reasoning = "\n\n".join(part for part in (message.reasoning, said.reasoning) if part)
                 message = msgspec.structs.replace(
                     message, content=said.content, reasoning=reasoning, calls=tuple(said.calls)

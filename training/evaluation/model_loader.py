@@ -36,7 +36,7 @@ from training.stages.engine import quiet_engine
 _Read = Callable[[Path], tuple[set[str], set[str]]]  # problem ids, and marks of answers
 
 
-class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingProblems(msgspec.Struct, frozen=True, kw_only=True):
     """What stages learnt from: problem ids, marks of answers (`answer_marks`), and what could not be read."""
 
     problem_ids: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
         return f"contamination check: no overlap with the {len(self.problem_ids)} training problems{missing}"
 
 
-def learnt_by(run: Path) -> Learnt:
+def learnt_by(run: Path) -> TrainingProblems:
     """What a finished run and the runs it comes from learnt from. Raises ArenaError V2124 where a run is missing,
     V2166 for a broken chain."""
     ids: set[str] = set()
@@ -78,7 +78,7 @@ def learnt_by(run: Path) -> Learnt:
             else:
                 ids |= found_ids
                 marks |= found_marks
-    return Learnt(problem_ids=frozenset(ids), marks=frozenset(marks), unread=tuple(unread))
+    return TrainingProblems(problem_ids=frozenset(ids), marks=frozenset(marks), unread=tuple(unread))
 
 
 class _ChangedError(Exception):
@@ -106,7 +106,7 @@ def _of_episodes(run: Path) -> tuple[set[str], set[str]]:
     return {line.result.problem_id for line in EpisodeFile(run / EPISODES).lines()}, set()
 
 
-def require_unseen(problems: Sequence[Problem], learnt: Learnt) -> None:
+def require_unseen(problems: Sequence[Problem], learnt: TrainingProblems) -> None:
     """No problem of the set, and no answer of one, was learnt. Raises GuardStopError with the first that was."""
     for problem in problems:
         if problem.problem_id in learnt.problem_ids:

@@ -48,7 +48,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     method: Method = "bootstrap"
 
 
-class Paired(msgspec.Struct, frozen=True, kw_only=True):
+class PairedTest(msgspec.Struct, frozen=True, kw_only=True):
     """Two results on the same problems: solved only by the first, only by the second, and the two-sided p value."""
 
     first_only: int
@@ -79,14 +79,14 @@ def difference_estimate(first: Sequence[float], second: Sequence[float], seed: i
     return _resampled([other - mine for mine, other in zip(first, second, strict=True)], seed, least=-1.0, most=1.0)
 
 
-def compare_paired(first: Sequence[bool], second: Sequence[bool]) -> Paired:
+def compare_paired(first: Sequence[bool], second: Sequence[bool]) -> PairedTest:
     """The exact two-sided McNemar test on results of the same problems in the same order."""
     pairs = list(zip(first, second, strict=True))
     first_only = sum(a and not b for a, b in pairs)
     second_only = sum(b and not a for a, b in pairs)
     fewer, total = min(first_only, second_only), first_only + second_only  # of a fair coin under no difference
     tail = sum(math.comb(total, hits) for hits in range(fewer + 1)) / (1 << total)
-    return Paired(first_only=first_only, second_only=second_only, n=len(pairs), p_value=min(1.0, 2 * tail))
+    return PairedTest(first_only=first_only, second_only=second_only, n=len(pairs), p_value=min(1.0, 2 * tail))
 
 
 def _wilson(hits: int, n: int) -> Estimate:
@@ -291,7 +291,7 @@ def make_report(
     )
 
 
-def compare(first: EvalReport, second: EvalReport) -> Paired:
+def compare(first: EvalReport, second: EvalReport) -> PairedTest:
     """The paired test on the first sample of each problem. Raises ValueError for reports of other conditions."""
     if first.conditions != second.conditions:
         raise ValueError(f"{first.label} and {second.label} were not measured under the same conditions")

@@ -24,7 +24,7 @@ from training.evaluation.report import (
     EvalReport,
     EvaluationConditions,
     Method,
-    Paired,
+    PairedTest,
     compare,
     share_difference,
 )
@@ -119,7 +119,7 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     second: str
     conditions: str
     difference: Estimate
-    paired: Paired
+    paired: PairedTest
     holm: float
 
 
