@@ -204,7 +204,7 @@ class Recording(MemoryJournal):
             stream.write(msgspec.json.encode(answer) + b"\n")
 
 
-class Unrecorded:
+class NoUpstream:
     """An `Upstream` where a recording answers alone."""
 
     name = "recording"

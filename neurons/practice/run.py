@@ -24,7 +24,7 @@ from foundation.codes import NOT_RECORDED
 from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.port import Catalogue
-from harness.inference.journal import Recording, Unrecorded
+from harness.inference.journal import NoUpstream, Recording
 from harness.trace import EvaluationBody
 from neurons.practice.opening import Choice
 from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
@@ -171,7 +171,7 @@ def open_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> li
 
     ports = dataclasses.replace(open_local_ports(settings, at_once=at_once), journal=recording)
     if is_alone:
-        ports = dataclasses.replace(ports, upstreams=(Unrecorded(),))
+        ports = dataclasses.replace(ports, upstreams=(NoUpstream(),))
     return _chosen(settings, ports, choice)
 
 

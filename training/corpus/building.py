@@ -51,7 +51,7 @@ from training.corpus.duplicates import Spool, sorted_on_disk
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
 from training.corpus.report import Funnel, funnel_of, render_card, render_page
-from training.corpus.selection import Appraised, Decision, Guard, Shard, Task, appraise, decide, kept_rows, rejections
+from training.corpus.selection import Appraisals, Decision, Guard, Shard, Task, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
 
 DATA, CARD, TEMPLATE, LINEAGE, FUNNEL, REJECTED, PAGE = (
@@ -371,7 +371,7 @@ class Filtered(msgspec.Struct, frozen=True, kw_only=True):
 
     sources: Sources
     task: Task
-    appraised: Appraised
+    appraised: Appraisals
     arms: tuple[Arm, ...]
     decisions: tuple[Decision, ...]
     funnels: tuple[Funnel, ...]

@@ -34,7 +34,7 @@ from foundation.codes import lookup
 from harness.chat import Message
 from judge.render import neutral_name, neutral_text
 from training.corpus.model import MEANING, Appraisal, CorpusRow, Lineage, RejectCode, Rules, UnreadCount
-from training.corpus.selection import Appraised, Decision
+from training.corpus.selection import Appraisals, Decision
 
 
 class CodeCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ CODES: tuple[RejectCode, ...] = get_args(RejectCode)  # in the order they are ap
 EXAMPLES = 5
 
 
-def funnel_of(appraised: Appraised, decision: Decision, names: Mapping[str, str] = {}) -> Funnel:
+def funnel_of(appraised: Appraisals, decision: Decision, names: Mapping[str, str] = {}) -> Funnel:
     """The funnel of a decision. Reads every appraisal once. `names` of agent versions by id, where they are known."""
     before, after, whole = _Measured(), _Measured(), _Part()
     days, buckets, agents = (defaultdict[str, _Part](_Part) for _ in range(3))

@@ -54,7 +54,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 AppraisedShard = tuple[list[msgspec.Raw], list[model.Quarantined]]  # appraisals in order, packed; rows not readable
 
 
-class Appraised(Sequence[model.Appraisal]):
+class Appraisals(Sequence[model.Appraisal]):
     """The appraisals of a run in the order of its shards, on disk, and what the shards say beside them."""
 
     def __init__(self) -> None:
@@ -207,14 +207,14 @@ def appraise(
     *,
     executor: Executor = HERE,
     progress: Progress = no_progress,
-) -> Appraised:
+) -> Appraisals:
     """Read every shard once, where `executor` runs it.
 
     `progress` is told of shards. Raises what a shard raises when it is read, ArenaError V2120 for a
     tokenizer, V2027 for a full disk, and V2052 for a shard that is lost again and again.
     """
     with coded(tempfile.gettempdir(), "V2027"):
-        appraised = Appraised()
+        appraised = Appraisals()
         work = functools.partial(_appraise_packed, task, guard)
         for done, packed in enumerate(executor.map(work, enumerate(shards), died=_DIED), 1):
             appraised.add(_UNPACK_SHARD.decode(packed))
