@@ -197,21 +197,6 @@ def sample(
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines)
 
 
-def _brought(exports: list[str], below: Path) -> dict[Path, str]:
-    """The exports' folders, and the location of each that was brought here from an object store, else "". Raises
-    typer.BadParameter for a file, which may be rows of elsewhere."""
-    found = {}
-    with show_progress() as progress:
-        for named in exports:
-            if Path(named).is_file():
-                raise typer.BadParameter(f"{named} is a file, not an export; rows from elsewhere are --foreign {named}")
-            if is_location(named):
-                found[bring_export(named, below.absolute(), functools.partial(progress, "fetch"))] = named
-            else:
-                found[Path(named).absolute()] = ""
-    return found
-
-
 def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:
     yield _funnel_text(built[0].funnel)
     yield ""

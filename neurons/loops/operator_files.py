@@ -65,8 +65,6 @@ async def operator_of(settings: Settings, chain: Subtensor) -> Operator | None:
         return None
     named = settings.operator_hotkey or await chain.owner_hotkey()
     hotkey = canonical_hotkey(named) if named else None
-    if named and hotkey is None:
-        raise ArenaError("V2030", f"operator_hotkey {named!r} is not an ss58 address")
     return Operator(hotkey=hotkey, netuid=chain.netuid) if hotkey else None
 
 

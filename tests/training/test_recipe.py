@@ -124,7 +124,7 @@ def test_a_dry_run_needs_no_out_and_says_the_device(stock: Stock, tmp_path: Path
 
 
 def test_a_model_that_is_no_folder_is_told_what_to_do_wherever_it_is_named(tmp_path: Path) -> None:
-    told = r"V2124.*nowhere is not a folder, and nothing is fetched: .*hf download"
+    told = r"V2120.*nowhere is not a folder, and nothing is fetched: .*hf download"
     with pytest.raises(ArenaError, match=told):
         CliRunner().invoke(evaluate.app, ["nowhere", "--problems", "absent.jsonl"], catch_exceptions=False)
     recipe = tmp_path / "r.toml"
