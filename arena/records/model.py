@@ -234,7 +234,7 @@ class RaceInputs(msgspec.Struct, frozen=True, kw_only=True):
 class SettlementRecord(msgspec.Struct, frozen=True, kw_only=True, tag="settlement", tag_field="kind"):
     """The settled race: inputs by hash, standings, promotion and the weights that follow.
 
-    `inputs` is None in the record of a cancelled race.
+    `inputs` is None in records of releases that did not state them.
     """
 
     race_id: str
