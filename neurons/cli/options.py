@@ -339,7 +339,9 @@ def export_folder(named: str, below: Path) -> Path:
         with show_progress() as progress:
             return bring_export(named, below.absolute(), lambda done, total: progress("fetch", done, total))
     if not Path(named).is_dir():
-        raise typer.BadParameter(f"there is no folder {named} (a file's rows of elsewhere: corpus build --foreign)")
+        is_file = Path(named).is_file()
+        rows = f"{named} is no export but a file; rows of elsewhere are `arena corpus build --foreign {named}`"
+        raise typer.BadParameter(rows if is_file else f"there is no folder {named}")
     return Path(named).absolute()
 
 
