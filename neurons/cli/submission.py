@@ -23,7 +23,6 @@ from arena.race.draw import permitted_validators
 from arena.race.weights import evidence_text
 from arena.records.log import agent_version_id
 from arena.submissions.submission import SignedSubmission
-from arena.visibility.rule import opening_text
 from foundation.canonical import text_hash
 from foundation.codes import PEER_AWAY, Owner
 from foundation.durable_files import write_whole
@@ -31,6 +30,7 @@ from foundation.errors import ArenaError, printable
 from neurons.cli.agent import WIDTH, AgentFile, read_agent, source_of
 from neurons.cli.options import KeyFlags, NetworkOption, command, settings_of
 from neurons.cli.presenter import EXIT_FAILED, EXIT_INTERRUPTED, badge, refuse, share_text, show
+from neurons.health.status import moment
 
 if TYPE_CHECKING:
     from arena.door.answers import OwnRace, RacedProblem, SubmissionStatus
@@ -224,7 +224,7 @@ async def submit(
         *_failure_lines(answer),
         *(f"note: {each}; a person will look" for each in review),
         f"You may submit again from block {answer['next_allowed_block']}; final now: {taken[0].block}.",
-        "next: arena status --watch, with the same flags: final, gated, qualified, raced, each as it comes",
+        "next: arena status --watch, with the same flags except --policy and --register: each step as it comes",
     ]
     show(answer, lines)
 
@@ -492,7 +492,7 @@ def _submission_lines(told: SubmissionStatus, view: str, problems: int) -> Itera
     if told.qualifying is not None:
         known = told.qualifying
         score = f", mean {share_text(known.score_e4)}" if known.score_e4 is not None else ""
-        early = " (its end was certain)" if score and known.done < known.total else ""
+        early = " (its end was certain)" if told.state != "accepted" and known.done < known.total else ""
         needed = f"a mean of {share_text(known.needed_e4)} is needed"
         yield f"    qualifying: {known.done} of {known.total} done{early}{score}; {needed}"
     if told.agreed is not None:
@@ -541,7 +541,7 @@ def _race_lines(own: OwnRace) -> Iterator[str]:
     """A race; of a settled one also how the agent did against the one at the top, and what is still wanted."""
     race, stood = own.race, own.stood
     if race.stage == "open":
-        yield f"{race.race_id} is open; submissions close {opening_text(race.closes_ms or 0)}"
+        yield f"{race.race_id} is open; submissions close {moment(race.closes_ms or 0)}"
     elif race.stage == "cancelled":
         yield f"{race.race_id} cancelled: {own.reason}"
     elif race.moment not in ("settled", "published"):
