@@ -155,7 +155,7 @@ def show_progress() -> Iterator[Progress]:
             typer.echo(f"{phase}: done in {now_s - begun_s:.1f} s", err=True)
         elif done < begun_at:
             begun[phase] = now_s, done
-        elif done < total and now_s - shown_s >= _LINE_EVERY_S and done > begun_at:
+        elif done < total and now_s - max(begun_s, shown_s) >= _LINE_EVERY_S and done > begun_at:
             shown_s, left_s = now_s, (now_s - begun_s) * (total - done) / (done - begun_at)
             typer.echo(f"{phase}: {done * 100 // total} %, {left_s:.0f} s left", err=True)
 
