@@ -303,7 +303,7 @@ def doctor(context: typer.Context) -> None:
         say(f"{typer.style(mark, fg=colour)}  {row.name:<14}  {row.found}")
         if row.fix and row.status != "ok":
             say(f"      fix: {row.fix}")
-    following = "arena demo" if settings.network == "local" else "arena validator, with the same flags"
+    following = f"{'arena demo, or ' if settings.network == 'local' else ''}arena validator with the same flags"
     is_ready = all(row.status != "fail" for row in rows)
     lines = [f"\nThis host is ready. Next: {following}"] if is_ready else ()
     show({"is_ready": is_ready, "rows": rows}, lines, 0 if is_ready else EXIT_NOT_READY)
