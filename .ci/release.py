@@ -86,8 +86,8 @@ def build_release(key: Path, out: Path, tag: str) -> None:
         say(f"{version} of {commit[:12]}: sdist and wheel, twice")
         wheel = build_twice(commit, epoch_s, made)
         say("pins, and the bill of materials of an environment with the wheel alone")
-        shutil.copy(ROOT / "constraints.txt", made)
-        shutil.copy(ROOT / "docker" / RECIPE, made)
+        for name in ("README.md", "constraints.txt", f"docker/{RECIPE}"):
+            shutil.copy(ROOT / name, made)
         write_sbom(install(wheel, made / "constraints.txt", Path(place) / "env"), made / SBOM, epoch_s)
         listed = (made / SBOM).read_text("utf-8")  # the place of this build is nobody's business, and differs each time
         (made / SBOM).write_text(listed.replace(made.as_uri() + "/", ""), "utf-8")
