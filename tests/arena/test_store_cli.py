@@ -218,7 +218,7 @@ def test_a_backup_taken_while_validators_write_is_of_one_moment(fresh: Path) -> 
 def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path) -> None:
     ok("backup", "--out", fresh / "b", "--state-dir", node)
     refused("V2027", "backup", "--out", fresh / "b", "--state-dir", node)
-    refused("V2056", "restore", fresh / "nothing", "--state-dir", fresh / "n")
+    assert arena("restore", fresh / "nothing", "--state-dir", fresh / "n").exit_code == 2
     archive = (fresh / "b" / "arena.dump").read_bytes()
     (fresh / "b" / "arena.dump").write_bytes(archive[:-1] + bytes([archive[-1] ^ 1]))
     assert "not the archive" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "n")
