@@ -266,7 +266,8 @@ def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehos
     ("words", "exit_code", "said"),
     [
         ((), 2, "name at least one export"),
-        (("{tmp}/none",), 4, "V2095"),
+        (("{tmp}/none",), 2, "there is no folder"),
+        (("{tmp}",), 4, "V2095"),
         (("{day}", "--rule", "off=pairing,leak"), 2, "cannot be switched off"),
         (("{day}", "--rule", "off=lek"), 2, "off"),
         (("{day}", "--rule", "per_problem_max=0"), 2, ">= 1"),
