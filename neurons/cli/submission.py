@@ -515,7 +515,7 @@ def _submission_lines(told: SubmissionStatus, view: str, problems: int) -> Itera
     if told.held_until_block:
         yield f"    undecided, it counts as accepted from block {told.held_until_block}"
     again = "now" if told.block >= told.next_allowed_block else f"from block {told.next_allowed_block}"
-    yield f"    committed in block {told.commitment_block}; the next version: {again} (final now: {told.block})"
+    yield f"    committed in block {told.commitment_block}; the next version: {again}"
     yield f"    to do: {printable(told.what_to_do)}"
 
 
