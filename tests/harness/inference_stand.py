@@ -105,7 +105,7 @@ class OtherServer:
             def log_message(self, *_: object) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
+        self._server.socket.listen(128)  # by default 5: of 16 that connect at once the kernel resets some
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
 
