@@ -79,7 +79,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     V2026, V2028 and V2029 (store), V2080 (the copy of the log), V2027 (state folder), V2064 (sharing), V2030 (wallet,
     other settings), U3001 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
     titles of the suite), P4001, P4006, P4014 or P4010 (the suite), V2062 and U3035 (this node may not race), U3037,
-    U3039 and V2032 (the chain has not what this release asks). For each `arena doctor` has a row that fails.
+    U3039 and V2032 (the chain has not what this release asks). The rows of `arena doctor` call what raises them.
     """
     stage = functools.partial(get_logger().info, "starting")
     signer, objects = require_settings(settings), open_bodies(settings)
