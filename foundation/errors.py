@@ -17,8 +17,8 @@ from foundation.codes import ErrorCode, Owner, lookup, owner_of
 
 _LINE = 100
 _MASK = "***"
-# A password may hold blanks: what begins with `name:` goes up to the line's last `@` before another URL.
-_LOGIN = r"""[^\s"'<>\\/:@]*:(?:(?!://)[^\n"'<>\\])*@"""
+# A password may hold blanks: what begins with `name:`, no port, goes up to the last `@` of the line before another URL.
+_LOGIN = r"""[^\s"'<>\\/:@]*:(?!\s|\d{1,5}(?:[\s/?#,;:)]|$))(?:(?!://)[^\n"'<>\\])*@"""
 _URL = re.compile(rf"""([A-Za-z][A-Za-z0-9+.-]*://)((?:{_LOGIN})?[^\s"'<>\\]*)""")
 _VALUE = re.compile(r"(?:(?<=[?&;#])|(?<=%3F)|(?<=%26)|(?<=%23))([^=&;#]+?)(=|%3D)[^&;#]*", re.IGNORECASE)
 # Names whose values are no secret.

@@ -244,7 +244,7 @@ def split_endpoint(endpoint: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv
         address, port = ipaddress.ip_address(parts.hostname or ""), parts.port or 0
     except ValueError:  # no address, or no port
         address, port = ipaddress.IPv4Address(0), 0
-    if format_endpoint(int(address), port, address.version) != endpoint.rstrip("/"):
+    if not port or format_endpoint(int(address), port, address.version) != endpoint.rstrip("/"):
         raise ArenaError("V2030", f"{endpoint!r} is not http://<ip>:<port>")
     return address, port
 
