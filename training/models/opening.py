@@ -64,7 +64,7 @@ def require_model(name: str) -> Path:
     folder = Path(name)
     if not folder.is_dir():
         raise ArenaError(
-            "V2124",
+            "V2120",
             f"{name} is not a folder, and nothing is fetched: put the model there, as `hf download OWNER/{folder.name} "
             f"--local-dir {name}` does, or name the folder it is in; `--tiny-model` makes a random one there",
         )
