@@ -47,6 +47,8 @@ _SESSION = {
     "tcp_keepalives_count": "3",
 }
 
+# The last is the driver's own, where the server hung up between two steps of a statement.
+_DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _LOGIN = ("28", "3D")  # a login or database that the server does not have
 # connection, shutdown, resources, credentials, database, lock wait, recovery
 _AWAY = ("08", "57", "53", "28", "3D", "55P03", "25006")
@@ -110,7 +112,7 @@ def coded_errors(dsn: str = "", *, is_first: bool = False) -> Iterator[None]:
     place = f"{dsn}: " if dsn else ""  # an ArenaError shows no password
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except _DRIVER as error:
         state = str(getattr(error, "sqlstate", None) or "")
         about = str(error).splitlines()[0][:300]
         if state == "AR001":
@@ -227,7 +229,7 @@ class Hold:
         return self._connection is not None and not self._connection.is_closed()
 
 
-_ENDING = contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+_ENDING = contextlib.suppress(*_DRIVER, OSError, TimeoutError)
 
 
 async def _end(connection: asyncpg.Connection) -> None:

@@ -13,7 +13,7 @@ from arena.records.model import StoredCheckpoint
 from arena.records.port import AttemptUsage, StoredSubmission, WeightsResult
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
-from arena.store.connect import login_dsn
+from arena.store.connect import coded_errors, login_dsn
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, role_of
@@ -190,7 +190,9 @@ def test_a_dsn_that_cannot_be_read_is_refused(dsn: str) -> None:
     assert login_dsn("postgresql://u:p@h/d?sslmode=require", "r", None) == "postgresql://r@h/d?sslmode=require"
 
 
-async def test_a_database_without_the_schema_is_refused_by_name(postgres: EmbeddedServer) -> None:
+async def test_a_database_that_hung_up_is_away_and_one_without_the_schema_refused(postgres: EmbeddedServer) -> None:
+    with pytest.raises(ArenaError, match="V2021"), coded_errors():
+        raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
     await as_owner(postgres, "create database bare")
     with pytest.raises(ArenaError, match=r"V2022.*belongs to hotkey 5attacker, not 5victim"):
         await PostgresStore.open(postgres.dsn_for(ATTACKER), VICTIM)
