@@ -138,6 +138,7 @@ def test_a_start_beside_a_crash_of_the_server_waits_for_its_recovery(state_dir: 
             start_embedded(state_dir).stop()
         time.sleep(PAUSE_MAX_S)  # until the postmaster has noticed
         start_embedded(state_dir).stop()
+    assert is_running(state_dir)
     server.stop()
 
 
