@@ -299,7 +299,7 @@ from arena_sdk import tools
 def busy():
     while True: pass
 def greedy():
-    blocks = [bytearray(b"x" * (20 << 20)) for _ in range(30)]
+    blocks = [bytearray(b"x" * (20 << 20)) for _ in range(5)]  # three of them are over the limit, none alone
     time.sleep(60)
 def agent_main(p):
     for _ in range(3):
