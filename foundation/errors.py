@@ -46,6 +46,13 @@ def printable(text: str) -> str:
     return "".join(mark if mark.isprintable() or mark == "\n" else "\N{REPLACEMENT CHARACTER}" for mark in text)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 record`, `12,000 records`, `2 bodies`, `3 batches`."""
+    if count != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith(("dy", "ry")) else f"{noun}{'es' if noun.endswith('ch') else 's'}"
+    return f"{count:,} {noun}"
+
+
 def nearest(word: str, known: Iterable[str]) -> list[str]:
     """The known name that a word most likely means: it begins so, or hardly differs; none where nothing is near."""
     bare = {name.lstrip("-").casefold(): name for name in known}

@@ -37,7 +37,7 @@ from neurons.health.metrics import Metrics
 from neurons.health.status import Ending, NodeFile, read_node_file, write_node_file
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from neurons.loops.node import Node
-from neurons.loops.run_loop import PAUSES, SPREAD, StopSignal, Turning, run_loop
+from neurons.loops.run_loop import PAUSES, SPREAD, Loop, StopSignal, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_exchange, open_node
 from neurons.node.reporting import BANK_EVERY_S, EVERY_S, HeartbeatLoop, banner, serve_probes
@@ -45,9 +45,9 @@ from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.race.peers import HEAR_EVERY_S, AddressLoop, SharingLoop
+from neurons.race.peers import HEAR_EVERY_S, SharingLoop
 from neurons.race.weights import WeightsLoop
-from neurons.settings.chain import unix_ms
+from neurons.settings.inputs import unix_ms
 from neurons.settings.settings import Settings
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -133,14 +133,14 @@ class Supervisor:
         self._checkpoints = CheckpointLoop(node, settings.checkpoint_dir)
         qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
         self._clock = clock = RaceClock(node, qualifying, self._checkpoints, self._drain)
-        watch, serving = ChainWatch(node), node.serving
+        serving = node.serving
         sharing = self._sharing = SharingLoop(node, node.sharing, clock.current) if node.sharing else None
         exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
         door = (settings.public_endpoint or serving.door_address) if serving and serving.door_address else ""
-        endpoint = node.sharing.endpoint if node.sharing else door
+        watch = ChainWatch(node, node.sharing.endpoint if node.sharing else door)
         heart = HeartbeatLoop(node, watch, clock, sharing)
         self._database = None if settings.database_dsn.get_secret_value() else DatabaseWatch(node)
-        turning: list[Turning | None] = [
+        loops: list[Loop | None] = [
             clock,
             self._database,
             Intake(node, qualifying),
@@ -152,10 +152,9 @@ class Supervisor:
             watch,
             node.operator_files,
             sharing,
-            AddressLoop(node, endpoint) if endpoint else None,
         ]
         self._turns: list[tuple[str, Callable[[], Awaitable[object]], float]] = [
-            *((each.name, each.turn, each.every_s) for each in turning if each),
+            *((each.name, each.turn, each.every_s) for each in loops if each),
             ("sweep", partial(sweep, node), SWEEP_S),
             ("heartbeat", partial(heart.beat, self._drain), EVERY_S),
             ("bank", heart.look_at_bank, BANK_EVERY_S),

@@ -24,7 +24,7 @@ from typing import Any
 import typer
 
 from foundation.codes import HOST_UNLIKE
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError, Failure, counted
 from foundation.executors import Executor, Job, OnLost, ProcessExecutor, Result, answered, in_order
 
 PARALLEL_FROM = 2_000  # records from which starting processes pays
@@ -57,7 +57,7 @@ def open_executor(cluster: str, processes: int | None, records: int, *, state_di
 
 
 def _say_lost(lost: int) -> None:
-    typer.echo(f"{lost} jobs were lost with their process or machine; they run again", err=True)
+    typer.echo(f"{counted(lost, 'job')} lost with process or machine; run again", err=True)
 
 
 def is_validator(words: Sequence[str]) -> bool:
@@ -73,7 +73,7 @@ def require_no_keys(state_dir: Path | None) -> None:
     import psutil
 
     from neurons.health.status import SILENT_MS, read_node_file
-    from neurons.settings.chain import unix_ms
+    from neurons.settings.inputs import unix_ms
     from neurons.settings.settings import resolve
 
     settings = resolve({"state_dir": state_dir}).settings

@@ -35,9 +35,8 @@ from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.native import open_catalogue
 from neurons.race.log import QUALIFYING, RaceLog, open_reading
-from neurons.settings.chain import chain_of, unix_ms
 from neurons.settings.endpoints import check_endpoints, named_endpoints
-from neurons.settings.inputs import policy_of, prepare_catalogue
+from neurons.settings.inputs import chain_of, policy_of, prepare_catalogue, unix_ms
 from neurons.settings.settings import Settings, environment_of
 
 VALIDATOR = "//Validator"

@@ -24,7 +24,7 @@ from arena.records.port import StoreSize, WeightsResult
 from foundation import codes
 from foundation.canonical import UNREADABLE_JSON
 from foundation.durable_files import write_whole
-from foundation.errors import Failure
+from foundation.errors import Failure, counted
 
 FILE_NAME = "node.json"
 _MODE = 0o600
@@ -68,7 +68,7 @@ class ChainFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_stale: bool = False
 
 
-class PeerSeen(msgspec.Struct, frozen=True, kw_only=True):
+class PeerRules(msgspec.Struct, frozen=True, kw_only=True):
     """What another validator last said of its rules (`arena.exchange.port.Progress`)."""
 
     hotkey: str
@@ -106,7 +106,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     owed_verdicts: int
     chain: ChainFacts
     waits: tuple[Wait, ...] = ()
-    peers: tuple[PeerSeen, ...] = ()
+    peers: tuple[PeerRules, ...] = ()
     bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
     resting: tuple[RestingSlot, ...] = ()  # worker slots in which none could be started
     unjudged: tuple[str, ...] = ()  # traces whose judging ended the workers of two slots
@@ -135,7 +135,7 @@ class NodeFile(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""
 
 
-def skewed(beat: Heartbeat) -> tuple[PeerSeen, ...]:
+def skewed(beat: Heartbeat) -> tuple[PeerRules, ...]:
     """The peers that run under another policy or guest than this node."""
     own = (beat.policy_sha256, beat.guest_sha256)
     return tuple(peer for peer in beat.peers if (peer.policy_sha256, peer.guest_sha256) != own)
@@ -403,7 +403,7 @@ def page(status: Status) -> str:
         if race and race.deadline:
             text += f"; {race.deadline.what} {moment(race.deadline.at_ms)}"
         work = f"{race.open_items if race else 0} of the race open, {store.open_qualifying} of qualifying open"
-        work += f", {beat.owed_verdicts} verdicts owed" if beat else ""
+        work += f", {counted(beat.owed_verdicts, 'verdict')} owed" if beat else ""
         rows += [("log", _log(store, now_ms)), ("race", text), ("work", work), ("weights", _weights(store, beat))]
         rows += [("money", _money(store, beat))] if store.money else []
     if beat is not None:
@@ -503,7 +503,7 @@ def _log(store: StoreFacts, now_ms: int) -> str:
         signed = f"{point.size} signed {duration(now_ms - point.signed_ms)} ago"
     if point := store.anchor:
         anchored = f"{point.size} anchored in block {point.anchor_block}, {duration(now_ms - point.signed_ms)} old"
-    return f"{store.records} records; {signed}; {anchored}"
+    return f"{counted(store.records, 'record')}; {signed}; {anchored}"
 
 
 def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:

@@ -38,7 +38,7 @@ from arena.store.log_copy import read_events, write_copy
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOTKEY_IN_USE
 from foundation.durable_files import replacing
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, counted
 from neurons.health.status import ANCHOR_EVERY_S, CHECKPOINT_EVERY_S
 from neurons.loops.node import Node
 
@@ -98,9 +98,8 @@ class CheckpointLoop:
         if not known:
             await self._require_end()
         records, signed = self._walk.seq, len(await self._node.store.checkpoints())
-        text = (
-            f"the log has {records:,} records and stands behind its {signed:,} checkpoints" if records else "a new log"
-        )
+        text = f"the log has {counted(records, 'record')} and stands behind {counted(signed, 'checkpoint')}"
+        text = text if records else "a new log"
         self._node.log.info("log stands", records=records, checkpoints=signed, text=text)
 
     async def _require_end(self) -> None:

@@ -63,7 +63,7 @@ class StopSignal(asyncio.Event):
         return PAUSES.pause_ms(failures) / 1_000 * self._spread(*SPREAD)
 
 
-class Turning(Protocol):
+class Loop(Protocol):
     """A loop: what it is called, and what it does every `every_s` seconds."""
 
     name: str

@@ -20,15 +20,14 @@ import msgspec
 from arena.chain.port import LOCAL_NETWORK, Subtensor, is_local
 from arena.race.schedule import qualified_within_ms, shared_closes_ms
 from foundation.codes import CHAIN_STANDS, FILES_LACKING, STATE_PRUNED, lookup
-from foundation.errors import ArenaError, redacted
+from foundation.errors import ArenaError, counted, redacted
 from harness.catalogue.native import open_catalogue
 from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS, DAY_MS, duration
 from neurons.loops.operator_files import with_held_release
 from neurons.node import opening
 from neurons.node.reporting import look
-from neurons.settings.chain import chain_of, signer_of, unix_ms
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
-from neurons.settings.inputs import catalogue_path, policy_of, prepare_suite, titles_file
+from neurons.settings.inputs import catalogue_path, chain_of, policy_of, prepare_suite, signer_of, titles_file, unix_ms
 from neurons.settings.settings import NOBODY, WORKERS_MAX, Settings
 from neurons.worker.ports import RESERVED_BYTES, episode_bytes, open_judges, usable_memory_bytes, worker_count
 
@@ -245,7 +244,7 @@ def check_bank(settings: Settings) -> DoctorCheck:
     level = bank.level(shared_closes_ms(unix_ms(), policy.race), unix_ms())
     if level.is_made_here:
         return DoctorCheck("ok", "made here when it is empty (local network)")
-    found = f"{level.races} races, {duration(level.lasts_ms)}"
+    found = f"{counted(level.races, 'race')}, {duration(level.lasts_ms)}"
     if level.lasts_ms < BANK_DAYS_MIN * DAY_MS:
         return DoctorCheck("warn", found, f"a validator needs {BANK_DAYS_MIN} days: ask the operator for batches")
     return DoctorCheck("ok", found)

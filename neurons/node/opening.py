@@ -41,7 +41,7 @@ from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
 from foundation.codes import HOTKEY_IN_USE, NO_PERMIT
 from foundation.durable_files import coded
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, counted
 from foundation.logs import get_logger
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
@@ -55,8 +55,8 @@ from neurons.race.clock import RaceClock
 from neurons.race.log import newest_race, owners_of
 from neurons.race.peers import SharingLoop, exchange_port, open_sharing
 from neurons.settings import inputs
-from neurons.settings.chain import chain_of, signer_of, unix_ms
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints, episode_costs, most_of_episode
+from neurons.settings.inputs import chain_of, signer_of, unix_ms
 from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
@@ -375,7 +375,7 @@ async def _open_store(
     except ArenaError as error:
         raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
     if came:
-        text = f"{came:,} records that this store lacked came back from {settings.bodies_url}"
+        text = f"{counted(came, 'record')} that this store lacked came back from {settings.bodies_url}"
         get_logger().warning("log goes on from its copy", records=came, text=text)
     was = read_location(settings.state_dir)
     is_restored = was is not None and (was.kind, was.is_restored) == (kind, True)

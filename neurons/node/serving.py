@@ -26,7 +26,7 @@ from foundation.errors import ArenaError, Failure
 from foundation.logs import configure_logs
 from neurons.loops.serving import LINE_BYTES_MAX, ServingSetup
 from neurons.race.log import open_explainer, open_reading
-from neurons.settings.chain import unix_ms
+from neurons.settings.inputs import unix_ms
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

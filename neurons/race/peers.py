@@ -1,10 +1,10 @@
 """The network's other validators: what a node opens to race with them, the loops that keep it fed, and what they say of
 a race: their logs, which pairs are done, the settlement that has the quorum.
 
-Only permit holders of the metagraph seen last are answered; the address published on chain is the one the settings
-name; sources that the chain knows and this node does not are asked of peers and wait for the gate, as if their miners
-had brought them. What others answer of a race counts only under a hash the chain held before. A peer that is away, slow
-or lying costs its answer and a log line: logs are pulled each on its own, and several are asked at once.
+Only permit holders of the metagraph seen last are answered; sources that the chain knows and this node does not are
+asked of peers and wait for the gate, as if their miners had brought them. What others answer of a race counts only
+under a hash the chain held before. A peer that is away, slow or lying costs its answer and a log line: logs are pulled
+each on its own, and several are asked at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from foundation.backoff import Backoff, NextTry
 from foundation.codes import PEER_AWAY
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import listen
-from neurons.health.status import PeerSeen
+from neurons.health.status import PeerRules
 from neurons.loops.node import Node, Sharing
 from neurons.race.log import QUALIFYING, open_reading, take_pulled
 from neurons.settings.inputs import held_path
@@ -268,33 +268,6 @@ def race_of(roll: Roll, state: RaceState) -> str:
     return QUALIFYING if roll == "field" else state.race_id
 
 
-LOOK_EVERY_S = 60.0  # at the address that the chain names; a chain that refused one is asked again then
-
-
-class AddressLoop:
-    """Keeps the address of a node's hotkey on chain: of the exchange, or of the door of one that shares no races."""
-
-    name, every_s = "address", LOOK_EVERY_S
-
-    def __init__(self, node: Node, endpoint: str) -> None:
-        self._node, self._endpoint = node, endpoint
-
-    async def turn(self) -> None:
-        """Publish the address unless the chain names it or this hotkey is not on it. Raises ArenaError U3030."""
-        node = self._node
-        metagraph = await node.chain.metagraph()
-        published = next((each.endpoint for each in metagraph.neurons if each.hotkey == node.signer.hotkey), None)
-        if published in (None, self._endpoint):
-            return
-        result = await node.chain.publish(node.signer, self._endpoint)
-        about = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
-        if result.status == "ok":
-            node.log.info("address published", **about, text=f"others find this node on chain: {self._endpoint}")
-            return
-        text = f"address is not on chain: {result.status} {result.detail}; tried again in {LOOK_EVERY_S:.0f} s"
-        node.log.warning("address not published", **about, text=text)
-
-
 HEAR_EVERY_S = 60.0
 ANSWER_S = 10.0  # a start waits no longer for the others
 
@@ -346,7 +319,7 @@ class SharingLoop:
         self._node, self._ports, self._race = node, ports, race
         self._metagraph: Metagraph | None = None
         self._relayed = -1  # the block whose sources were asked for last
-        self._seen: dict[str, PeerSeen] = {}
+        self._seen: dict[str, PeerRules] = {}
         self._ignored = frozenset[str]()
         self._relay = SourceRelay(
             ports.peers,
@@ -360,7 +333,7 @@ class SharingLoop:
         """Whether a hotkey held a permit when the chain was last asked, and is not ignored here."""
         return hotkey in self._ports.permits and hotkey not in self._ignored
 
-    def peers_seen(self) -> tuple[PeerSeen, ...]:
+    def peers_seen(self) -> tuple[PeerRules, ...]:
         """The others that answered, and under which rules they run."""
         return tuple(self._seen[hotkey] for hotkey in sorted(self._seen) if hotkey in self._ports.permits)
 
@@ -432,4 +405,4 @@ class SharingLoop:
             return
         if said is not None:
             rules = {"policy_sha256": said.policy_sha256, "guest_sha256": said.guest_sha256}
-            self._seen[peer.hotkey] = PeerSeen(hotkey=peer.hotkey, **rules)
+            self._seen[peer.hotkey] = PeerRules(hotkey=peer.hotkey, **rules)

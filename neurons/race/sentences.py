@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from foundation.errors import counted
+
 if TYPE_CHECKING:
     from arena.race.machine import Event
     from arena.records.model import SettlementRecord
@@ -46,9 +48,9 @@ def race_sentence(race_id: str, event: Event, names: Mapping[str, str]) -> str:
             verb = "agent races" if len(field) == 1 else "agents race"
             return f"{race_id}: {len(field)} {verb}: {racing}" if field else f"{race_id}: no agent qualified"
         case machine.ProblemsDrawn():
-            return f"{race_id}: {len(event.drawn)} problems are drawn"
+            return f"{race_id}: {counted(len(event.drawn), 'problem')} drawn"
         case machine.ItemsEnqueued():
-            return f"{race_id}: {event.items} runs of an agent on a problem begin"
+            return f"{race_id}: {counted(event.items, 'run')} of an agent on a problem begin"
         case machine.SettlementDue():
             return f"{race_id}: nothing more is waited for, it is settled now"
         case machine.RaceSettled(settlement=settlement):

@@ -1,8 +1,9 @@
-"""What everybody with the same settings has alike: policy, catalogue, public suite, titles, and what the gate knows.
+"""What everybody with the same settings has alike: policy, catalogue, public suite, titles, and what the gate knows;
+signer and chain that settings name, and the clock.
 
 Miner and validator on one host get the same suite: the operator's, the shipped one or, over a catalogue of
 one's own, a suite seeded by its name. On a real network it comes from the operator and nothing is made here. `arena
-check` opens this module and no chain, worker or judge.
+check` opens no chain, worker or judge.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import fcntl
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +21,8 @@ import msgspec
 
 from arena.bank.suite_signature import open_shipped, read_suite
 from arena.chain.keys import verify
-from arena.chain.port import is_local
+from arena.chain.opening import open_signer, open_subtensor
+from arena.chain.port import Signer, Subtensor, is_local
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.likeness import Sketch
 from arena.policies import POLICIES
@@ -245,3 +248,32 @@ def code_commit() -> str:
         return f"agent-arena {version('agent-arena')}"
     except PackageNotFoundError:
         return "unknown"
+
+
+def signer_of(settings: Settings) -> Signer:
+    """The hotkey that the settings name. Raises ArenaError V2030 when it can't be read."""
+    return open_signer(
+        settings.network,
+        name=settings.wallet_name,
+        hotkey=settings.wallet_hotkey,
+        path=settings.wallet_path,
+        password_file=settings.wallet_password_file,
+    )
+
+
+def chain_of(settings: Settings) -> Subtensor:
+    """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2030 for a proxy's key."""
+    of_proxy = settings.model_copy(update={"wallet_hotkey": settings.wallet_proxy})
+    return open_subtensor(
+        settings.network,
+        netuid=settings.netuid,
+        state_dir=settings.state_dir,
+        now_ms=unix_ms,
+        mechanism=settings.mechanism,
+        proxy=signer_of(of_proxy) if settings.wallet_proxy else None,
+    )
+
+
+def unix_ms() -> int:
+    """The wall clock, passed in wherever a decision needs one."""
+    return time.time_ns() // 1_000_000

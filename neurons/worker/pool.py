@@ -1,9 +1,9 @@
 """The worker pool: a fixed number of episode workers on this machine, restarted when they die.
 
-`run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent an unknown reply, and V2009 when
-the job did that twice; a stuck or killed worker never blocks the others; `stop` leaves no process behind. A slot in
-which no worker starts, its jail's self-test included, rests with growing pauses and takes no job meanwhile. An end is
-charged to the job only where the slot's next worker started at once, so a sick slot quarantines nothing.
+`run` answers every job with a reply; its failure is V2005 when the worker died, hung or sent an unknown reply, V2009
+when the job did that twice. A stuck or killed worker never blocks the others; `stop` leaves no process behind. A slot
+in which no worker starts, its jail's self-test included, rests with growing pauses and takes no job meanwhile. An end
+is charged to the job only where the slot's next worker started at once, so a sick slot quarantines nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from foundation.logs import get_logger
 from harness.inference.gateway import ModelUsage
 from harness.sandbox.port import SandboxLevel
 from neurons.health.status import RestingSlot
-from neurons.settings.chain import unix_ms
+from neurons.settings.inputs import unix_ms
 from neurons.worker import ports
 
 RESTS = Backoff(first_ms=1_000, most_ms=300_000)  # of a slot, by failed starts in a row
@@ -58,9 +58,9 @@ class _Worker:
         try:
             with contextlib.suppress(TimeoutError):
                 reply = await asyncio.wait_for(worker.run(setup, []), _START_TIMEOUT_S)
-                if isinstance(reply, ports.Ready):
+                if reply.sandbox is not None:
                     return worker, reply.sandbox
-                failure = reply.failure if isinstance(reply, ports.Faulted) else failure
+                failure = reply.failure or failure
             raise ArenaError(failure.code, failure.detail)
         except BaseException:
             await worker.kill()
@@ -71,7 +71,7 @@ class _Worker:
         try:
             self.process.stdin.write(ports.encode_line(request))
             await self.process.stdin.drain()
-            while isinstance(reply := ports.REPLIES.decode(await self.process.stdout.readuntil(b"\n")), ports.Spent):
+            while isinstance(reply := ports.REPLIES.decode(await self.process.stdout.readuntil(b"\n")), ports.JobUsage):
                 spending[:] = reply.usage
             return reply
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, msgspec.DecodeError) as error:
@@ -115,9 +115,9 @@ class WorkerPool:
         return tuple(self._resting[slot] for slot in sorted(self._resting))
 
     async def run(self, job: ports.Job, spending: Spending) -> ports.Reply:
-        """Run one job on a free worker; `Faulted` replies are returned as they are. `spending` becomes what it cost.
+        """Run one job on a free worker; its own failures are returned as they are. `spending` becomes what it cost.
 
-        A worker that dies or overruns the deadline is replaced, and the job answers Faulted V2005, V2009 from the
+        A worker that dies or overruns the deadline is replaced, and the job answers with V2005, V2009 from the
         second end on, after the first try to start the next worker. Cancelling the call kills the worker, so that a
         lost lease stops its jail at once.
         """
@@ -193,7 +193,7 @@ class WorkerPool:
             self._ends[key] += 1
             if self._ends[key] >= ENDS_MAX:
                 failure = Failure(code=JOB_QUARANTINED, detail=f"{key}: {failure.detail}")
-        answer.set_result(ports.Faulted(failure=failure))
+        answer.set_result(ports.Reply(failure=failure))
 
 
 def _key_of(job: ports.Job) -> str:

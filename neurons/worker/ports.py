@@ -93,31 +93,18 @@ class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
     body: EvaluationBody
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """The worker's ports are open, and this is the jail it reached."""
+class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
+    """What came of a request: the jail that a worker reached whose ports are open, an evaluation that came to its end
+    (the agent's own faults are inside it), or a verdict on a stored body. `failure`: a fault of ours or of an upstream
+    instead; nothing is scored."""
 
-    sandbox: SandboxLevel
-
-
-class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
-    """An evaluation came to its end; the agent's own faults are inside it."""
-
-    evaluation: Evaluation
-
-
-class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
-    """A verdict on a stored body, or why there is none."""
-
-    verdict: Verdict | UnscoredVerdict
+    sandbox: SandboxLevel | None = None
+    evaluation: Evaluation | None = None
+    verdict: Verdict | UnscoredVerdict | None = None
+    failure: Failure | None = None
 
 
-class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
-    """A fault of ours or of an upstream; nothing is scored."""
-
-    failure: Failure
-
-
-class Spent(msgspec.Struct, frozen=True, kw_only=True, tag="spent"):
+class JobUsage(msgspec.Struct, frozen=True, kw_only=True, tag="usage"):
     """After each request to a model, before the answer: what the job's requests came to so far."""
 
     usage: tuple[ModelUsage, ...]
@@ -125,14 +112,13 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, tag="spent"):
 
 Job = EvaluateJob | JudgeJob
 Request = WorkerSetup | Job
-Reply = Ready | Evaluated | Judged | Faulted
 
 LINE_BYTES_MAX = 256 << 20
 REQUESTS: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
-REPLIES: msgspec.json.Decoder[Reply | Spent] = msgspec.json.Decoder(Reply | Spent)
+REPLIES: msgspec.json.Decoder[Reply | JobUsage] = msgspec.json.Decoder(Reply | JobUsage)
 
 
-def encode_line(value: Request | Reply | Spent) -> bytes:
+def encode_line(value: Request | Reply | JobUsage) -> bytes:
     """One value with its line break."""
     return msgspec.json.encode(value) + b"\n"
 

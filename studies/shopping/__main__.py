@@ -32,7 +32,7 @@ from harness.catalogue.native import open_catalogue
 from harness.inference.scripted.model import ScriptedUpstream
 from neurons.cli.app import run_guarded
 from neurons.cli.presenter import EXIT_FAILED, show_progress
-from neurons.settings import chain, inputs
+from neurons.settings import inputs
 from problems.formats import read_problems
 from problems.titles import LexicalTitles
 from studies.shopping.market import INDEX, Market, make_market, make_tokenizer, open_partition, read_market
@@ -185,7 +185,7 @@ def study(
             folder=out.resolve(),
             results=kept,
             code_commit=inputs.code_commit(),
-            now_ms=chain.unix_ms,
+            now_ms=inputs.unix_ms,
             progress=progress,
         )
         done = kept.read()

@@ -23,7 +23,7 @@ from arena.store.postgres import PostgresStore
 from arena.web.server import TailServer
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
-from neurons.settings.chain import unix_ms
+from neurons.settings.inputs import unix_ms
 from tests.arena.log_stand import HOST, Clock, episode, release, settlement
 
 POLL_S = 0.05

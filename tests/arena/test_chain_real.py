@@ -14,7 +14,7 @@ from arena.chain.port import Signer
 from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError
 from neurons.node.doctor import examine_network
-from neurons.settings.chain import chain_of
+from neurons.settings.inputs import chain_of
 from neurons.settings.settings import resolve
 from tests.arena.chain_stands import NETUID, Clock, NodeStand, make_client, make_node, node_stand
 

@@ -26,7 +26,7 @@ from harness.catalogue.synthetic import generate
 from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, prepare_chain
 from neurons.node.opening import open_bodies
 from neurons.race.log import RaceLog
-from neurons.settings.chain import chain_of
+from neurons.settings.inputs import chain_of
 from neurons.settings.settings import Settings, resolve
 from tests.postgres_stand import lay_server
 

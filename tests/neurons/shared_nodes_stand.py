@@ -38,7 +38,7 @@ from arena.submissions.submission import SignedSubmission, commit
 from harness.catalogue.native import open_catalogue
 from neurons.cli.operator import app as operator_app
 from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process
-from neurons.settings.chain import unix_ms
+from neurons.settings.inputs import unix_ms
 from problems.synthesis import synthesize
 from tests.postgres_stand import lay_server
 

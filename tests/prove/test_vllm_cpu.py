@@ -49,7 +49,7 @@ from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.demo.demo import RACE, VALIDATOR, DemoAgent, running_validator, watch
 from neurons.practice.run import LAST_RUN, LocalRun
-from neurons.settings.chain import unix_ms
+from neurons.settings.inputs import unix_ms
 from problems.formats import read_problems
 from tests.arena.bank_stand import put_sealed, sealed_file
 from tests.arena.tail_stand import free_port

@@ -30,7 +30,7 @@ from tests.structure.product import Product
 HERE = Path(__file__).parent
 VALIDATOR, MINER = "//Alice", "//Bob"
 STEP = "TRIP_STEP"  # in the environment of every process of the trip
-LOG, DOOR = "validator.log", b"door's address published"  # asking the door itself would be a step of the way
+LOG, DOOR = "validator.log", b"address published"  # asking the door itself would be a step of the way
 WAIT_S = 600.0
 LOOK_S = 2.0
 # A short race of the demo's rules, with leases that no slow machine has to renew. It closes late enough for a
