@@ -28,11 +28,11 @@ from arena.export.assembly import read_releases
 from arena.race.schedule import shared_closes_ms
 from arena.records.model import ReleaseRecord
 from foundation.durable_files import write_whole
+from foundation.errors import counted
 from neurons.cli import options
 from neurons.cli.presenter import EXIT_FAILED, echo_json, refuse, say, show, show_progress
-from problems.clusters import find_clusters
 from problems.formats import Documents, score_cases, write_problems
-from problems.model import BUCKETS, Bucket, Problem
+from problems.model import BUCKETS, Problem
 from problems.partition import KEY_BYTES, freeze
 from problems.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
 from problems.titles import TitleMatcher, cut_titles, decode_accepted, encode_accepted, matcher_named
@@ -97,7 +97,6 @@ def list_problems(
 def check(
     path: options.ProblemFile,
     catalogue: options.GoodsOption = None,
-    clusters: Annotated[bool, typer.Option("--clusters", help="Also show which problems share an answer.")] = False,
     titles: options.TitlesOption = "lexical/1",
 ) -> None:
     """Check that every problem of a file is well formed, solvable, not free, and not ambiguous.
@@ -105,22 +104,15 @@ def check(
     Reading the file checks its form. With --catalogue each problem's own answer must score 1 and no
     answer 0, random products must not satisfy it (20 a slot, of a catalogue with at least 200), and no item may be
     satisfied by more than 3 products. The problems that fail are named with a code, and the exit code is
-    1. With --clusters: problems whose answers are the same thing (near-identical products of several shops are one)
-    share a leak cluster, whatever their words. Next: `arena problems partition` and `seal`.
+    1. Next: `arena problems partition` and `seal`.
     """
     from problems.synthesis import ACCEPTED_MAX, measure_ambiguity
     from problems.title_index import TitleIndex
 
     problems = options.read_file(path)
     shown: dict[str, object] = {"problems": len(problems)}
-    if clusters:
-        found_in = find_clusters(problems, options.classes_in(catalogue))
-        shared = {name: ids for name, ids in sorted(found_in.items()) if len(ids) > 1}
-        say(*(f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}" for name, ids in shared.items()))
-        say(f"{len(problems)} problems in {len(found_in)} clusters, {len(shared)} of more than one")
-        shown |= {"clusters": len(found_in), "shared": shared}
     if catalogue is None:
-        show(shown, [f"{len(problems)} problems are well formed"])
+        show(shown, [f"well formed: {counted(len(problems), 'problem')}"])
         return
 
     matcher, index = read_matcher(titles), TitleIndex(options.products_in(catalogue))
@@ -184,7 +176,6 @@ def synthesize(
     out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
     catalogue: options.GoodsOption = None,
     count: Annotated[int, typer.Option(min=1, help="How many in all, spread evenly over the buckets.")] = BANK_SIZE,
-    bucket: Annotated[list[str] | None, typer.Option(help="product, shop or voucher. Default: all.")] = None,
     exclude: Annotated[list[Path] | None, typer.Option(help="Problems whose answers must not answer here.")] = None,
     seed: Annotated[int | None, typer.Option(help="Reproducible, and guessable: for tests. Default: random.")] = None,
 ) -> None:
@@ -195,27 +186,23 @@ def synthesize(
     always left alone. A catalogue that is too small for what is asked is named as P4011. Next: `arena problems check
     OUT --catalogue ...`.
     """
+    from neurons.settings.inputs import spread_evenly
     from problems.suites import shipped_answers
     from problems.synthesis import ProblemMaker
     from problems.title_index import TitleIndex
 
     options.refuse_existing(out)
-    if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
-        raise typer.BadParameter(f"{unknown[0]} is not one of {', '.join(BUCKETS)}", param_hint="--bucket")
-    wanted = [name for name in BUCKETS if not bucket or name in bucket]
-    share, rest = divmod(count, len(wanted))
-    counts: dict[Bucket, int] = {name: share + (place < rest) for place, name in enumerate(wanted)}
     maker = ProblemMaker(TitleIndex(options.products_in(catalogue)))
     maker.exclude(shipped_answers())
     maker.exclude(reward.product_id for problem in options.read_files(exclude or []) for reward in problem.rewards)
     chosen = secrets.randbits(256) if seed is None else seed
     made: list[Problem] = []
     with show_progress() as progress:
-        for problem in maker.make_apart(seed=chosen, counts=counts):
+        for problem in maker.make_apart(seed=chosen, counts=spread_evenly(count)):
             made.append(problem)
             progress("synthesize", len(made), count)
     write_whole(out, "".join(f"{line}\n" for line in write_problems(made)).encode(), mode=0o600)
-    show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"])
+    show({"problems": len(made), "path": str(out)}, [f"{counted(len(made), 'problem')} written to {out}"])
 
 
 @options.command(app)
@@ -227,37 +214,24 @@ def partition(
     catalogue: options.GoodsOption = None,
     eval_counts: Annotated[Counts, typer.Option("--eval", help="Of `eval`: product, shop, voucher.")] = (28, 24, 23),
     dev_counts: Annotated[Counts, typer.Option("--dev", help="Of `dev`: product, shop, voucher.")] = (20, 20, 20),
-    is_extending: Annotated[bool, typer.Option("--extend", help="Enter problems into the manifest at --out.")] = False,
 ) -> None:
     """Deal the clusters of a bank to its pools, once, and sign the result.
 
     Suites are never_touch; eval (75 problems by default) and dev are drawn by the key over whole clusters; the
-    rest is train. What is frozen never moves: with --extend new problems go where their answers already are, and those
-    that would join two pools are refused, named, and give exit code 1. OUT holds the key that finds every answer: it
-    stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only; --extend adds
-    another. It names no problem, but two of them side by side show which clusters grew: publish each when the problems
-    that entered with it are released. Next: `arena problems seal --partition OUT`.
+    rest is train. What is frozen never moves: new problems, which `arena problems seal --partition OUT` enters, go
+    where their answers already are, and those that would join two pools are left out and named. OUT holds the key that
+    finds every answer: it stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens
+    only; each entry adds another. It names no problem, but two of them side by side show which clusters grew: publish
+    each when the problems that entered with it are released.
     """
-    classes = options.classes_in(catalogue)
-    signer = wallet.open()
-    problems = options.read_files(paths)
-    if is_extending:
-        assigned = assign(out, problems, signer, verify, lambda: classes)
-        counts = {name: assigned.pools.count(name) for name in dict.fromkeys(assigned.pools)}
-        sha256, refused = assigned.partition_sha256, assigned.refused
-        row = {"path": str(out), "sha256": sha256, "entered": counts, "refused": refused}
-        lines = [f"refused: {problem_id} would join two pools, or is a suite's" for problem_id in refused]
-        entered = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing"
-        show(row, [*lines, f"entered {entered}; manifest {sha256}"], EXIT_FAILED if refused else 0)
-        return
-    options.refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
-    key = secrets.token_bytes(KEY_BYTES)
+    options.refuse_existing(out, "a partition is frozen once; `arena problems seal` enters problems into it")
+    key, signer = secrets.token_bytes(KEY_BYTES), wallet.open()
     manifest = freeze(
-        problems,
+        options.read_files(paths),
         options.read_files(suite or [Path(name) for name in ("s1", "s2", "s3")]),
         seed=1,
         key=key,
-        classes=classes,
+        classes=options.classes_in(catalogue),
         eval_counts=dict(zip(BUCKETS, eval_counts, strict=True)),
         dev_counts=dict(zip(BUCKETS, dev_counts, strict=True)),
     )
@@ -320,7 +294,7 @@ def pool(
         typer.echo(f"{race} brought accepted titles: arena race show {race} --titles titles-{race}.json", err=True)
     row = {name: getattr(taken, name) for name in ("races", "left_out", "titles", "batches_missing")}
     path, count = str(out) if taken.problems else None, len(taken.problems)
-    detail = f"{out}: {count} problems of {chosen}, of {len(taken.races)} races"
+    detail = f"{out}: {counted(count, 'problem')} of {chosen}, of {counted(len(taken.races), 'race')}"
     none = f"no released problem of {chosen}: nothing was written"
     shown = {"pool": chosen, "path": path, "problems": count, **row}
     show(shown, [detail if count else none], 0 if count else EXIT_FAILED)
@@ -348,8 +322,7 @@ def seal(
     twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where
     the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
     """
-    from neurons.settings.chain import unix_ms
-    from neurons.settings.inputs import policy_of
+    from neurons.settings.inputs import policy_of, unix_ms
 
     settings = options.settings_of({"policy": policy, "network": wallet.network})
     rules = policy_of(settings)
@@ -398,10 +371,10 @@ def seal(
             opens, count = opening_time(notice, timelock), len(notice.problems)
             row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": count}
             rows.append(row | {"batch_sha256": notice.batch_sha256})
-            say(f"{notice.race_id}  round {notice.round}  opens {opens}  {count} problems")
+            say(f"{notice.race_id}  round {notice.round}  opens {opens}  {counted(count, 'problem')}")
     for problem_id in assigned.refused:
         typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
-    said = f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody"
+    said = f"{counted(races, 'batch')} in {out}: *.sealed.json for validators, *.notice.json for everybody"
     show(rows, [said, f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"])
 
 
