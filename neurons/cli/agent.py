@@ -131,44 +131,35 @@ def run(
     Without a model endpoint a toy model answers, which does a few things that your prompt asks for (docs/agents.md).
     A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
-    A model folder of your own can be the endpoint: `transformers serve FOLDER`. The last runs are kept in the
-    user's cache folder; `arena view runs` lists them. Exit code 1 when an episode ended in a fault of the agent's own.
+    A model folder of your own can be the endpoint: `transformers serve FOLDER`. The last run is kept in the
+    user's cache folder; `arena view` shows it. Exit code 1 when an episode ended in a fault of the agent's own.
     """
     from harness.inference.scripted.model import ScriptedUpstream
-    from neurons.practice.run import (
-        LocalRun,
-        RunRow,
-        at_once_here,
-        default_cache_dir,
-        json_row,
-        open_problems,
-        run_here,
-    )
+    from neurons.practice import run as practice
 
     def once(raw: bytes) -> int:
         """One run of one version of the file; the exit code."""
         settings = desk.settings(choice.model, choice.model_url, is_miner=True)
         require_accepted(agent, raw, settings)
-        source, done, at_once = source_of(raw), list[RunRow](), at_once_here(workers, settings)
-        asked = open_problems(settings, choice, at_once=at_once)
+        source, done, at_once = source_of(raw), list[practice.RunRow](), practice.at_once_here(workers, settings)
+        asked = practice.open_problems(settings, choice, at_once=at_once)
         is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
         if not asked:
             raise typer.BadParameter("the last run lost none of these problems", param_hint="--failed")
         rules, began_s = asked[0][1].policy, time.monotonic()
         say(_line(tuple(_WIDTHS)))
         limit_s = rules.limits.agent_time_ms // 1_000
-        for row in _with_life(run_here(source, asked, at_once), [one.problem_id for one, _ in asked], limit_s):
+        for row in _with_life(practice.run_here(source, asked, at_once), [one.problem_id for one, _ in asked], limit_s):
             done.append(row)
             say(_line(_cells(row)))
         try:
-            kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=rules.name, rows=tuple(done))
-            kept.keep(default_cache_dir())
+            about = {"agent": str(agent), "agent_sha256": text_hash(source), "policy": rules.name}
+            practice.LocalRun(**about, rows=tuple(done)).keep()
         except OSError as error:
             typer.echo(f"the run is not kept: {error.filename}: {error.strerror}", err=True)
         cost = _cost_line(done, time.monotonic() - began_s, settings, is_scripted=is_scripted)
-        show(
-            [json_row(row) for row in done] if is_json() else None, _summary_lines(done, cost, is_scripted=is_scripted)
-        )
+        rows = [practice.json_row(row) for row in done] if is_json() else None
+        show(rows, _summary_lines(done, cost, is_scripted=is_scripted))
         codes = [EXIT_FAILED for row in done if row.evaluation and row.evaluation.body.failure]
         return max([*codes, *(exit_code(ArenaError(row.failure.code)) for row in done if row.failure)], default=0)
 

@@ -19,6 +19,7 @@ from arena.chain.keys import verify
 from arena.export.files import is_location, read_manifest
 from foundation.canonical import content_hash
 from foundation.codes import lookup
+from foundation.errors import counted
 from harness.inference.client import SdkUpstream
 from harness.limits import TokenPrice
 from neurons.cli import options
@@ -192,7 +193,8 @@ def sample(
         file.write(sheet_csv(items))
     (out / "sheet.html").write_text(sheet_html(items), "utf-8")
     key.write_bytes(key_json(keys))
-    lines = [f"{out}: {len(items)} traces; read sheet.html, answer in sheet.csv", f"{key}: keep it from the readers"]
+    read = "read sheet.html, answer in sheet.csv"
+    lines = [f"{out}: {counted(len(items), 'trace')}; {read}", f"{key}: keep it from the readers"]
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines)
 
 
@@ -400,7 +402,7 @@ def rewrite(
             parts = {writing.THOUGHTS: [one for one in made if one.thoughts]}
             parts[writing.LEFT_OUT] = [one for one in made if not one.thoughts]
             write_results(out, (writing.REPORT, found), parts)
-    lines = [f"{found.traces:,} runs, {found.steps:,} thoughts, {found.refused:,} refused on the way"]
+    lines = [f"{counted(found.traces, 'run')}, {counted(found.steps, 'thought')}, {found.refused:,} refused on the way"]
     lines += [f"  {fate:<18}{count:>8,}" for fate, count in found.fates.items()]
     lines += usage_lines(found.usage)
     lines.append(f"{out / 'thoughts.jsonl'}: for `arena corpus build --rewritten {out}`")

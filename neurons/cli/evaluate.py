@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import msgspec
 import typer
 
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, counted
 from harness.tools.registry import profile_schemas
 from neurons.cli.agent import read_agent, require_accepted, source_of
 from neurons.cli.options import BenchFlags, ClusterOption, command, read_files
-from neurons.cli.presenter import field_lines, say, show, show_progress
+from neurons.cli.presenter import field_lines, say, show, show_progress, table_text
 from neurons.cli.train import say_device
 from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
@@ -273,7 +273,7 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
 def evaluation_lines(report: EvalReport) -> Iterator[str]:
     """One report in words."""
     measured, spent = report.conditions.set, report.spent
-    yield f"{report.label} on {measured.name}: {measured.problems} problems"
+    yield f"{report.label} on {measured.name}: {counted(measured.problems, 'problem')}"
     taken: dict[str, float | None] = {}  # for each solved episode, where that was recorded
     if spent is not None:
         taken["tokens a solved"] = spent.a_solved(spent.prompt_tokens + spent.completion_tokens)
@@ -346,27 +346,28 @@ def report(
         out.write_text(render_page(document), encoding="utf-8")
     show(document, _report_lines(document))
     if out is not None:
-        say(f"{out}: {len(document.rows)} rows, {len(document.runs)} runs")
+        say(f"{out}: {counted(len(document.rows), 'row')}, {counted(len(document.runs), 'run')}")
 
 
 def _report_lines(document: Document) -> Iterator[str]:
     from training.report.document import p_text
 
-    line = "{:<32.32} {:<8} {:>18} {:>6} {:>3} {}".format
-    yield line(document.title, "set", "ASR", "pass@8", "n", "unscored")
+    figures = ("ASR", "pass@8", "n", "unscored")
+    rows: list[tuple[str, ...]] = []
     published: dict[str, list[str]] = {}
     for one in document.published:
         asr, eight = ("-" if share is None else f"{share / 10:.1f}%" for share in (one.asr_e3, one.pass_at_8_e3))
         letter = one.group[0]
-        yield line(one.label, letter, asr, eight, "75" if letter != "P" else "-", "-")
+        rows.append((one.label, letter, asr, eight, "75" if letter != "P" else "-", "-"))
         published.setdefault(one.harness, []).append(letter)
     for row in document.rows:
         report = row.report
         label = f"{report.label} ({row.ending})" if row.ending else report.label
         asr = f"{report.asr.value:.1%} [{100 * report.asr.low:.1f}, {100 * report.asr.high:.1f}]"
         eight = f"{report.pass_at['8'].value:.1%}" if "8" in report.pass_at else "-"
-        name = f"{row.letter}: {report.conditions.set.name}"
-        yield line(label, name, asr, eight, report.asr.n, f"{report.unscored} of {report.episodes}")
+        name, unscored = f"{row.letter}: {report.conditions.set.name}", f"{report.unscored} of {report.episodes}"
+        rows.append((label, name, asr, eight, str(report.asr.n), unscored))
+    yield table_text((document.title, "set", *figures), rows, right=figures)
     yield from (f"{', '.join(dict.fromkeys(letters))}: {harness}" for harness, letters in published.items())
     for test in document.tests:
         gap, p_values = test.difference, f"p {p_text(test.paired.p_value)}, after Holm {p_text(test.holm)}"

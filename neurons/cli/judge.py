@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from foundation.durable_files import write_whole
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, counted
 from harness.inference.gateway import Ledger
 from judge.client import MeteredJudge
 from judge.render import Judge
@@ -69,23 +69,17 @@ def calibrate(
     be given is counted as owed, never as a zero. With --check nothing is judged: a signed calibration is held against
     its signature, the policy's panel and the hash that it pins.
     """
-    from judge.calibration.measurement import (
-        SignedCalibration,
-        check_calibration,
-        judge_traces,
-        measure,
-        sign_calibration,
-    )
+    from judge.calibration import measurement
     from judge.calibration.traces import make_trace, open_shop, recipes
 
     if check is not None:
         try:
-            signed = msgspec.json.decode(check.read_bytes(), type=SignedCalibration)
+            signed = msgspec.json.decode(check.read_bytes(), type=measurement.SignedCalibration)
         except msgspec.DecodeError as error:
             wrong = f"{check} is not a signed calibration; --wallet.hotkey writes one: {error}"
             raise typer.BadParameter(wrong) from error
-        whole = (found := check_calibration(signed, rubric_of(policy, ""), verify)).population("all")
-        said = f"kappa {_share(whole.kappa_e4)} on {whole.traces} traces"
+        whole = (found := measurement.check_calibration(signed, rubric_of(policy, ""), verify)).population("all")
+        said = f"kappa {_share(whole.kappa_e4)} on {counted(whole.traces, 'trace')}"
         show(found, [f"holds: {signed.sha256} by {signed.hotkey}, {said}"])
         return
     if out is None:
@@ -101,15 +95,15 @@ def calibrate(
             for place in range(asked):
                 made.append(make_trace(every[place * len(every) // asked], shop))
                 progress("make", len(made), asked)
-        judged = judge_traces(made, rubric, judges, at_once=AT_ONCE, progress=progress)
-    found = measure(judged, rubric, _spent(judged, ledger))
+        judged = measurement.judge_traces(made, rubric, judges, at_once=AT_ONCE, progress=progress)
+    found = measurement.measure(judged, rubric, _spent(judged, ledger))
     out.mkdir(parents=True, exist_ok=True)
     lines = (
         {"recipe": one.trace.recipe, "split": one.trace.split, "true_e4": one.trace.quality_e4, "verdict": one.verdict}
         for one in judged
     )
     write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in lines))
-    kept = sign_calibration(found, signer.hotkey, signer.sign) if signer else None
+    kept = measurement.sign_calibration(found, signer.hotkey, signer.sign) if signer else None
     write_whole(out / "calibration.json", msgspec.json.encode(kept or found))
     if kept:
         typer.echo(f"calibration {kept.sha256} signed by {kept.hotkey}", err=True)

@@ -17,7 +17,7 @@ from arena.chain.opening import open_timelock
 from arena.exchange.operator_files import ReleaseStore, SignedRelease
 from arena.records.port import EVERY_STATE
 from arena.submissions.submission import read_report
-from foundation.errors import Failure
+from foundation.errors import Failure, counted
 from neurons.cli.options import StateDirOption, StoreFlags, WalletFlags, command, settings_of
 from neurons.cli.presenter import EXIT_USAGE, refuse, show
 from neurons.race.sentences import short
@@ -57,8 +57,7 @@ def publish(
     from arena.exchange.publishing import collect
     from arena.exchange.publishing import publish as sign_and_keep
     from neurons.loops.operator_files import keep_sketch, open_releases, write_policy
-    from neurons.settings.chain import unix_ms
-    from neurons.settings.inputs import policy_of
+    from neurons.settings.inputs import policy_of, unix_ms
 
     flags = {"state_dir": state_dir, "netuid": netuid, "network": wallet.network, "policy": policy}
     settings = settings_of(flags)
@@ -114,7 +113,7 @@ def _show(signed: SignedRelease, store: ReleaseStore, lines: list[str], **more: 
             + ("" if file["is_here"] else "  MISSING")
             for file in files
         ),
-        f"{len(files)} files, {len(missing)} missing in {store.folder}",
+        f"{counted(len(files), 'file')}, {len(missing)} missing in {store.folder}",
     ]
     show(row, told + lines)
 

@@ -182,7 +182,7 @@ class WalletFlags(KeyFlags):
 
     def open(self) -> Signer:
         """Its signer. Raises ArenaError V2030 for a key that can't be read or a setting."""
-        from neurons.settings.chain import signer_of
+        from neurons.settings.inputs import signer_of
 
         return signer_of(settings_of(vars(self)))
 
@@ -340,7 +340,7 @@ def export_folder(named: str, below: Path) -> Path:
             return bring_export(named, below.absolute(), lambda done, total: progress("fetch", done, total))
     if not Path(named).is_dir():
         is_file = Path(named).is_file()
-        rows = f"{named} is no export but a file; rows of elsewhere are `arena corpus build --foreign {named}`"
+        rows = f"{named} is a file, not an export folder; for rows of elsewhere: `arena corpus build --foreign {named}`"
         raise typer.BadParameter(rows if is_file else f"there is no folder {named}")
     return Path(named).absolute()
 

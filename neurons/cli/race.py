@@ -20,7 +20,7 @@ from arena.race.forecast import forecast as predict
 from arena.race.weights import UNIT, held_by_hotkey
 from arena.records.model import SettlementRecord
 from foundation.codes import PEER_LACKS, TAIL_LACKS
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, counted
 from neurons.cli.options import StateDirOption, StoreFlags, ValidatorOption, command, logs_of, policy_named
 from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, refuse, show, table_text
 from neurons.race.sentences import names_of, top_sentence
@@ -94,7 +94,8 @@ def leaderboard(
         found = next((each.settlement for each in reversed(settled) if each.settlement.standings), None)
     lines = ["no race is settled yet; `arena validator status` shows the one that runs"]
     if found is not None:
-        lines = [f"{found.race_id}, {len(found.drawn) - len(found.void)} problems", *standing_lines(found, names)]
+        raced = counted(len(found.drawn) - len(found.void), "problem")
+        lines = [f"{found.race_id}, {raced}", *standing_lines(found, names)]
     show({"settlement": found, "names": names if found else {}}, lines)
 
 
@@ -151,7 +152,7 @@ def show_race(
         f"{found.race_id}  {found.state}  {found.reason}".rstrip(),
         *force,
         f"policy {found.policy_sha256[:16]}  blocks {found.closing_block} to {found.settling_block}",
-        f"{len(found.drawn)} problems drawn with round {found.beacon_round}, {len(found.void)} void",
+        f"{counted(len(found.drawn), 'problem')} drawn with round {found.beacon_round}, {len(found.void)} void",
     ]
     for log in found.inputs.logs if found.inputs else ():
         lines.append(f"counted: {log.validator} up to record {log.size}, root {log.root[:16]}")
@@ -182,9 +183,8 @@ def forecast(
     its policy's limits.
     """
     from neurons.health.status import dollars
-    from neurons.settings.chain import unix_ms
     from neurons.settings.endpoints import episode_costs, most_of_episode, prices_of
-    from neurons.settings.inputs import policy_of
+    from neurons.settings.inputs import policy_of, unix_ms
     from neurons.settings.settings import resolve
 
     settings = resolve({"state_dir": state_dir}, config).settings
@@ -210,13 +210,13 @@ def forecast(
         ("judges", found.judging),
         ("together", found.inference.plus(found.judging)),
     )
-    headings = ("tokens in", "tokens out", "USD")
+    headings, ran = ("tokens in", "tokens out", "USD"), counted(agents, "agent")
     cells = [
         (name, f"{one.prompt_tokens:,}", f"{one.completion_tokens:,}", dollars(one.micro_usd)) for name, one in amounts
     ]
-    basis = f"the mean of the last {found.races} races" if found.races else "assumed: no race has shown them yet"
+    basis = f"the mean of {counted(found.races, 'race')}" if found.races else "assumed: no race has shown them yet"
     lines = [
-        f"{found.race_id}: {rules.problems} problems x ({agents} agents + a control agent): {found.episodes} episodes",
+        f"{found.race_id}: {rules.problems} problems x ({ran} + a control agent): {found.episodes} episodes",
         table_text(("asked by", *headings), cells, right=headings),
         f"at most {dollars(found.most_micro_usd)}, if every episode meets its policy's limits",
         f"tokens of an episode: {basis}; prices: [[upstreams]]",

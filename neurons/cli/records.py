@@ -31,7 +31,7 @@ from arena.export.files import MANIFEST, SOURCES, read_manifest
 from arena.export.model import Filters, LogRange, Manifest, Request
 from arena.records import model
 from arena.records.log import Checkpoint, read_checkpoint, require_anchor
-from foundation.errors import ArenaError, printable
+from foundation.errors import ArenaError, counted, printable
 from judge.verdict import Verdict
 from neurons.cli import options, presenter
 from neurons.cluster.ray_executor import open_executor
@@ -96,7 +96,7 @@ def verify(
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint=hint)
     from arena.chain.opening import open_subtensor
     from arena.records.verification import verify_store
-    from neurons.settings.chain import unix_ms
+    from neurons.settings.inputs import unix_ms
 
     given = (path.read_bytes().decode(errors="replace") for path in checkpoint or ())
     points, subtensor = [read_checkpoint(note, verify_signature) for note in given], None
@@ -259,17 +259,18 @@ def summary_lines(manifest: Manifest, out: Path) -> list[str]:
 
     log, size_mb = manifest.log, sum(file.size_bytes for file in manifest.files) / 1e6
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in manifest.records.items())
+    traces = counted(manifest.trajectories, "trajectory")
     lines = [
-        f"{out}: {manifest.trajectories:,} trajectories in {len(manifest.files)} files, {size_mb:,.1f} MB",
+        f"{out}: {traces} in {counted(len(manifest.files), 'file')}, {size_mb:,.1f} MB",
         f"log of {log.validator}: records {log.first_seq} to {log.last_seq}; whole: {kinds or 'none'}",
     ]
-    lines += [f"{count:,} records skipped: {WITHHELD[reason]}" for reason, count in manifest.withheld.items()]
+    lines += [f"{counted(count, 'record')} skipped: {WITHHELD[reason]}" for reason, count in manifest.withheld.items()]
     if manifest.quarantined:
         lines.append(f"quarantined: {', '.join(map(str, manifest.quarantined))}")
     if manifest.scrubbed:
         lines.append(f"credentials removed from the views of {manifest.scrubbed:,} trajectories")
     opened = sum(file.path.startswith(f"{SOURCES}/") for file in manifest.files)
-    lines.append(f"files of {opened:,} agents; agents.jsonl says of each other agent why its file is not here yet")
+    lines.append(f"files of {counted(opened, 'agent')}; agents.jsonl says of each other why its file is not here yet")
     lines.append(f"read it:   {out / 'README.md'}")
     lines.append(f"check it:  arena records verify --export {out}")
     lines.append(f"go on:     arena records export --since-cursor {out} --out NEXT")
@@ -345,7 +346,7 @@ async def serve(
     from arena.web.server import TailServer
     from harness.catalogue.server import listen
     from neurons.race.log import open_explainer
-    from neurons.settings.chain import unix_ms
+    from neurons.settings.inputs import unix_ms
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -354,7 +355,7 @@ async def serve(
         async with store.open() as logs:
             explain = open_explainer(store.folder, catalogue).explain
             server = TailServer(logs, listener, now_ms=unix_ms, explain=explain, is_sn15_served=sn15)
-            typer.echo(f"serving {len(await logs.validators())} logs at {server.address}; Ctrl-C stops it")
+            typer.echo(f"serving {counted(len(await logs.validators()), 'log')} at {server.address}; Ctrl-C stops it")
             await server.run(stop)
 
 
@@ -422,7 +423,7 @@ def result_of(payload: model.Payload, names: Mapping[str, str]) -> str:
     if isinstance(payload, model.AttemptRecord):
         return payload.ended + (f" {payload.failure.code}" if payload.failure else "")
     if isinstance(payload, model.ReleaseRecord):
-        return f"{len(payload.problems)} problems released"
+        return f"{counted(len(payload.problems), 'problem')} released"
     if isinstance(payload, model.GateRecord):
         return " ".join(part for part in (payload.outcome, payload.severity or payload.hold) if part)
     return f"{payload.state}, top {presenter.agent_name(payload.top_agent_version_id, names)}".strip()
@@ -495,11 +496,11 @@ def verify_folder(
     if fault:
         report = msgspec.structs.replace(report, wrong=(Wrong(place=MANIFEST, detail=fault),))
     lines = [f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed"]
-    lines += [f"compared with {len(points)} checkpoints that were kept elsewhere"] if points else []
+    lines += [f"compared with {counted(len(points), 'checkpoint')} kept elsewhere"] if points else []
     lines += ["its last checkpoint stands on chain, in the block it names"] if subtensor else []
     unsigned = "not signed: the records are the validator's, the manifest is anybody's (--signer HOTKEY demands one)"
     lines.append(f"manifest signed by {report.signer}" if report.signer else unsigned)
-    lines.append(f"ok: {report.trajectories:,} trajectories")
+    lines.append(f"ok: {counted(report.trajectories, 'trajectory')}")
     for wrong in () if presenter.is_json() else report.wrong:
         typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)
     shown = {"ok": report.is_ok, **msgspec.to_builtins(report)}
@@ -511,17 +512,19 @@ def report_lines(report: VerifyReport) -> Iterator[str]:
     from arena.records.verification import DEFECTS_KEPT
 
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds.items())
-    yield f"{report.records} records ({kinds or 'none'}), {report.bodies} bodies, {len(report.logs)} logs"
+    held = f"{counted(report.bodies, 'body')}, {counted(len(report.logs), 'log')}"
+    yield f"{counted(report.records, 'record')} ({kinds or 'none'}), {held}"
     for log in report.logs:
         point = log.checkpoint
-        yield f"  {point.validator}  {log.head.seq} records  head {log.head.hash[:16]}  root {point.root[:16]}"
+        size = counted(log.head.seq, "record")
+        yield f"  {point.validator}  {size}  head {log.head.hash[:16]}  root {point.root[:16]}"
     if report.checkpoints:
         on_chain = f"{report.anchors_checked} of them with the chain"
-        yield f"  compared with {report.checkpoints} signed checkpoints, {on_chain}"
+        yield f"  compared with {counted(report.checkpoints, 'signed checkpoint')}, {on_chain}"
     if unchecked := report.anchors - report.anchors_checked:
         yield f"  anchors not checked against the chain: {unchecked}; --chain checks them"
     if report.sources:
-        yield f"  {report.sources} sources of agents"
+        yield f"  {counted(report.sources, 'source')} of agents"
     if report.is_ok:
         yield "ok: every signature, link, body and reference holds"
         return

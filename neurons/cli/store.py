@@ -17,7 +17,7 @@ import typer
 
 from arena.store.location import StoreLocation, write_location
 from arena.store.objects import folder_location, open_objects
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, counted
 from neurons.cli.options import StateDirOption, command, location_of, state_folder
 from neurons.cli.presenter import EXIT_INTEGRITY, show, show_progress
 
@@ -93,9 +93,10 @@ async def backup(
         objects = open_objects(of_node.objects) if of_node.objects else None
         manifest = await back_up(dsn, out, tools, objects=objects, progress=progress)
     kept, rows = manifest.objects, manifest.store.rows
-    lines = [f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs"]
+    held = f"{counted(rows['record'], 'record')} and {counted(rows['body'], 'body')}"
+    lines = [f"{out}: {held} of {counted(len(manifest.store.heads), 'log')}"]
     if kept.bodies:
-        lines.append(f"{kept.bodies} bodies copied from {kept.location}, {kept.missing} missing there")
+        lines.append(f"{counted(kept.bodies, 'body')} copied from {kept.location}, {kept.missing} missing there")
     show(manifest, lines, EXIT_INTEGRITY if kept.missing else 0)
 
 
@@ -143,7 +144,7 @@ async def restore(
             write_location(state_folder(state_dir), node)
     shown = restored.roles if owner_dsn else list(restored.roles)
     rows, heads = restored.manifest.store.rows, restored.manifest.store.heads
-    lines = [f"{rows['record']} records of {len(heads)} logs are back"]
+    lines = [f"{counted(rows['record'], 'record')} of {counted(len(heads), 'log')} restored"]
     lines += [f"{name}  {dsn}" if owner_dsn else name for name, dsn in restored.roles.items()]
     show({"manifest": restored.manifest, "objects": restored.objects, "roles": shown}, lines)
 
@@ -173,8 +174,8 @@ async def archive(
     today, objects = datetime.now(UTC).date(), open_objects(of_node.objects)
     with _owned(owner_dsn, state_dir) as (dsn, _, _), show_progress() as progress:
         done = await archive_days(dsn, before.date(), objects, today=today, progress=progress)
-    counts = f"{done.records} records and {done.bodies} bodies"
-    show(done, [f"{counts} of {len(done.days)} days are in {done.objects}"])
+    counts = f"{counted(done.records, 'record')} and {counted(done.bodies, 'body')}"
+    show(done, [f"{counts} of {counted(len(done.days), 'day')} moved to {done.objects}"])
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from arena.submissions.submission import SignedSubmission
 from foundation.canonical import text_hash
 from foundation.codes import PEER_AWAY, Owner
 from foundation.durable_files import write_whole
-from foundation.errors import ArenaError, printable
+from foundation.errors import ArenaError, counted, printable
 from neurons.cli.agent import WIDTH, AgentFile, read_agent, source_of
 from neurons.cli.options import KeyFlags, NetworkOption, command, settings_of
 from neurons.cli.presenter import EXIT_FAILED, EXIT_INTERRUPTED, badge, refuse, share_text, show
@@ -108,7 +108,7 @@ class MinerSession:
         """Commit to a source: what is handed in afterwards, and what to say of it. Raises ArenaError A1008, A1010,
         U3030, U3031."""
         from arena.submissions.submission import commit
-        from neurons.settings.chain import unix_ms
+        from neurons.settings.inputs import unix_ms
 
         made, block = await commit(self.signer, name, source, subtensor=self.chain, now_ms=unix_ms(), is_anew=is_anew)
         names = ("agent_version_id", "agent_sha256", "commitment_sha256", "hotkey")
@@ -120,7 +120,7 @@ def open_chain(settings: Settings) -> Subtensor:
     """The chain that a miner's command reads: a local one that its validator made, since a miner makes none. Raises
     ArenaError V2030, U3030."""
     from arena.chain.opening import local_chain_path
-    from neurons.settings.chain import chain_of
+    from neurons.settings.inputs import chain_of
 
     path = local_chain_path(settings.state_dir)
     if settings.network == LOCAL_NETWORK and not os.access(path, os.W_OK):
@@ -135,21 +135,11 @@ def open_chain(settings: Settings) -> Subtensor:
 async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncIterator[MinerSession]:
     """The session of the settings' hotkey. Raises ArenaError V2030, U3030."""
     from arena.door.client import DoorClient
-    from neurons.settings.chain import signer_of
+    from neurons.settings.inputs import signer_of
 
     signer, chain = signer_of(settings), open_chain(settings)
     async with DoorClient(HttpAuth(signer, time.time_ns)) as client:
         yield MinerSession(settings, signer, chain, client, urls or ())
-
-
-class _Standing(contextlib.AbstractAsyncContextManager["_Standing"]):
-    """What stands of a submission while the block runs, said where Ctrl-C ends it."""
-
-    text = "nothing was sent"
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        if isinstance(error, asyncio.CancelledError):
-            raise refuse(f"stopped: {self.text}", EXIT_INTERRUPTED) from None
 
 
 @command(app)
@@ -179,32 +169,37 @@ async def submit(
 
     settings = chain.settings(**vars(key), policy=policy)
     (source, review), rules = _checked_source(settings, agent), policy_of(settings)
-    async with _Standing() as standing, open_session(settings, chain.url) as session:
-        metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
-        is_known, is_seen = metagraph.uid_of(hotkey) is not None, await session.is_seen()
-        if not register and not is_known:
-            how = "--register" if is_local(settings.network) else f"btcli subnets register --netuid {settings.netuid}"
-            detail = f"hotkey {hotkey} is not registered on {settings.network} {settings.netuid}"
-            raise ArenaError("A1008", detail, fix=f"register it: {how}")
-        version, block = agent_version_id(hotkey, text_hash(source)), await session.chain.block() + 1
-        found = await session.doors(metagraph, is_registered=is_seen)
-        doors = [would_take(door, version, block) for door in found]
-        if all(door.failure for door in doors):  # before anything is committed
-            raise _first_failure(doors)
-        wanted = asked_count(rules, len(permitted_validators(metagraph)))
-        is_old = any(each.agent_version_id == version for door in found for each in door.submissions)
-        whose = f"{agent}, as {hotkey} on {settings.network} {settings.netuid}:"
-        plan = _plan_lines(rules, doors, wanted, is_new=not is_known, is_old=is_old)
-        _confirm([whose, *plan], yes=yes)
-        if not is_seen:
-            standing.text = "the hotkey may be registered; nothing is committed"
-            await session.register(is_known=is_known)
-        standing.text = f"the commitment may stand on chain, the file is not handed in; {_AGAIN}"
-        submission, row = await session.commit(name or agent.stem, source)
-        typer.echo(f"· committed in block {row['commitment_block']}; handing in", err=True)
-        standing.text = f"committed in block {row['commitment_block']}, the file may be handed in; {_AGAIN}"
-        said = await deliver(session.client, submission, doors, wanted)
-        standing.text = "the file is handed in: arena status"
+    stands = "nothing was sent"
+    try:
+        async with open_session(settings, chain.url) as session:
+            metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
+            is_known, is_seen = metagraph.uid_of(hotkey) is not None, await session.is_seen()
+            if not register and not is_known:
+                place, netuid = settings.network, settings.netuid
+                how = "--register" if is_local(place) else f"btcli subnets register --netuid {netuid}"
+                detail = f"hotkey {hotkey} is not registered on {place} {netuid}"
+                raise ArenaError("A1008", detail, fix=f"register it: {how}")
+            version, block = agent_version_id(hotkey, text_hash(source)), await session.chain.block() + 1
+            found = await session.doors(metagraph, is_registered=is_seen)
+            doors = [would_take(door, version, block) for door in found]
+            if all(door.failure for door in doors):  # before anything is committed
+                raise _first_failure(doors)
+            wanted = asked_count(rules, len(permitted_validators(metagraph)))
+            is_old = any(each.agent_version_id == version for door in found for each in door.submissions)
+            whose = f"{agent}, as {hotkey} on {settings.network} {settings.netuid}:"
+            plan = _plan_lines(rules, doors, wanted, is_new=not is_known, is_old=is_old)
+            _confirm([whose, *plan], yes=yes)
+            if not is_seen:
+                stands = "the hotkey may be registered; nothing is committed"
+                await session.register(is_known=is_known)
+            stands = f"the commitment may stand on chain, the file is not handed in; {_AGAIN}"
+            submission, row = await session.commit(name or agent.stem, source)
+            typer.echo(f"· committed in block {row['commitment_block']}; handing in", err=True)
+            stands = f"committed in block {row['commitment_block']}, the file may be handed in; {_AGAIN}"
+            said = await deliver(session.client, submission, doors, wanted)
+            stands = "the file is handed in: arena status"
+    except asyncio.CancelledError:  # Ctrl-C
+        raise refuse(f"stopped: {stands}", EXIT_INTERRUPTED) from None
     taken = [each.taken for each in said if each.taken is not None]
     if not taken:
         raise _first_failure(said) if said else _no_door(doors, "none is left to ask", settings)
@@ -545,7 +540,7 @@ def _race_lines(own: OwnRace) -> Iterator[str]:
     elif race.stage == "cancelled":
         yield f"{race.race_id} cancelled: {own.reason}"
     elif race.moment not in ("settled", "published"):
-        yield f"{race.race_id} {race.stage}: {own.done} of {own.total} episodes here, {race.agents} agents"
+        yield f"{race.race_id} {race.stage}: {own.done} of {own.total} episodes here, {counted(race.agents, 'agent')}"
     elif stood is None:
         yield f"{race.race_id} settled without a score of this agent"
     if stood is None:
@@ -556,7 +551,7 @@ def _race_lines(own: OwnRace) -> Iterator[str]:
     top = ", took the top" if is_top and race.is_promotion else ", at the top" if is_top else ""
     place = f"rank {standing.rank} of {race.agents}{top}"
     without = standing.missing + standing.faulted
-    missing = f"; {without} problems without a result" if without else ""
+    missing = f"; {counted(without, 'problem')} without a result" if without else ""
     yield f"{race.race_id}: {place}, score {share_text(standing.race_score_e4)} ({interval}){missing}"
     if own.against and (standing.wins or standing.losses or stood.evidence is not None):
         counts = f"{standing.wins} won, {standing.losses} lost, {stood.ties} alike"

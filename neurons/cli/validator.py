@@ -18,18 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from foundation.errors import ArenaError, printable
+from foundation.errors import ArenaError, counted, printable
 from foundation.logs import configure_logs, get_logger
-from neurons.cli.options import (
-    WALLET_SPELLINGS,
-    StateDirOption,
-    StoreFlags,
-    ValidatorOption,
-    command,
-    settings_of,
-    state_folder,
-)
-from neurons.cli.presenter import EXIT_FAILED, EXIT_NOT_READY, say, show
+from neurons.cli import options
+from neurons.cli.presenter import EXIT_FAILED, EXIT_NOT_READY, say, show, table_text
 
 if TYPE_CHECKING:
     from arena.records.port import UsageTotal
@@ -92,7 +84,7 @@ def setting_options() -> tuple[Any, ...]:
         look = {"help": field.description, "rich_help_panel": group}
         if field.annotation is bool:
             return option(name, bool, f"{spelled}/--no-{spelled[2:]}", **look)
-        return option(name, str, *WALLET_SPELLINGS.get(name, (spelled,)), metavar="VALUE", **look)
+        return option(name, str, *options.WALLET_SPELLINGS.get(name, (spelled,)), metavar="VALUE", **look)
 
     def settings() -> None:
         """Only its signature is read."""
@@ -121,7 +113,7 @@ app = typer.Typer(cls=_ValidatorGroup, help="Run a validator.")
 doctor_app = typer.Typer()
 
 
-@command(app, _RUN, cls=SettingsCommand, hidden=True)
+@options.command(app, _RUN, cls=SettingsCommand, hidden=True)
 def validator(
     context: typer.Context,
     dry_run: Annotated[
@@ -163,9 +155,9 @@ def validator(
     run_validator(resolved.settings)
 
 
-@command(app)
+@options.command(app)
 def status(
-    state_dir: StateDirOption = None,
+    state_dir: options.StateDirOption = None,
     config: Annotated[Path | None, typer.Option("--config", help="The node's TOML file; it names its folder.")] = None,
 ) -> None:
     """Show how the validator of a state folder is doing, whether or not it runs.
@@ -176,16 +168,16 @@ def status(
     """
     from neurons.health.status import page
     from neurons.node.reporting import look, read_store
-    from neurons.settings.chain import unix_ms
+    from neurons.settings.inputs import unix_ms
 
     if config is not None:
-        state_dir = settings_of({"state_dir": state_dir}, config).state_dir
-    folder, now_ms = state_folder(state_dir), unix_ms()
+        state_dir = options.settings_of({"state_dir": state_dir}, config).state_dir
+    folder, now_ms = options.state_folder(state_dir), unix_ms()
     if folder.exists() and not os.access(folder, os.R_OK | os.X_OK):
         raise typer.BadParameter(f"this user can't read {folder}; ask as its owner or as root")
     facts = failure = None
     try:
-        facts = StoreFlags(state_dir=folder).run(lambda store: read_store(store, now_ms, with_money=True))
+        facts = options.StoreFlags(state_dir=folder).run(lambda store: read_store(store, now_ms, with_money=True))
     except ArenaError as error:  # a store that can't be read is part of the status
         failure = error.failure
     found = look(folder, facts, now_ms, failure)
@@ -196,7 +188,7 @@ def status(
 def pause(
     reason: Annotated[str, typer.Option(help="Shown to every miner that is turned away.")] = "",
     is_over: Annotated[bool, typer.Option("--end", help="Take submissions again.")] = False,
-    state_dir: StateDirOption = None,
+    state_dir: options.StateDirOption = None,
 ) -> None:
     """Take no more submissions and tell miners why, or take them again.
 
@@ -205,23 +197,23 @@ def pause(
     """
     from arena.door.answers import PauseState
     from arena.door.service import REASON_CHARS_MAX, put_pause
-    from neurons.settings.chain import unix_ms
+    from neurons.settings.inputs import unix_ms
 
     reason = reason.strip()
     if is_over is bool(reason) or len(reason) > REASON_CHARS_MAX or not reason.isprintable():
         raise typer.BadParameter(f"give a --reason of one line, at most {REASON_CHARS_MAX} characters, or --end")
     state = PauseState(is_paused=not is_over, reason=reason, since_ms=unix_ms())
-    StoreFlags(state_dir=state_dir).run(lambda store: put_pause(store, state))
+    options.StoreFlags(state_dir=state_dir).run(lambda store: put_pause(store, state))
     said = "submissions are answered 503 with this reason; next: arena validator pause --end"
     typer.echo("submissions are taken again" if is_over else f"paused: {said}")
 
 
-@command(app)
+@options.command(app)
 def report(
     other: Annotated[str, typer.Argument(metavar="URL|FILE", help="Of an SN15 API, or of its answers, one a line.")],
-    store: StoreFlags,
+    store: options.StoreFlags,
     days: Annotated[int, typer.Option(min=1, max=3_650, help="How far back from each side's latest race.")] = 7,
-    validator: ValidatorOption = "",
+    validator: options.ValidatorOption = "",
 ) -> None:
     """Set this validator's races beside those of SN15's software.
 
@@ -256,34 +248,31 @@ def beside_lines(beside: Beside) -> Iterator[str]:
     from neurons.health.status import dollars
 
     here, there = beside.races
-    yield f"the last {beside.days} days: {len(here)} races here, {len(there)} there"
-    yield f"{'':<23} {'score':>13} {'rank':>11} {'weights':>15} {'TAO a day':>13}"
-    yield f"{'agent':<23} {'here  there':>13} {'here there':>11} {'here   there':>15} {'here  there':>13}"
+    yield f"the last {counted(beside.days, 'day')}: {counted(len(here), 'race')} here, {len(there)} there"
+    headings = ("score", "there", "rank", "there", "weights", "there", "TAO a day", "there")
+    rows = []
     for one in beside.agents:
         sides = one.here, one.there
-        cells = (
-            " ".join(f"{side.score_e4 / 10_000:>6.3f}" if side else f"{'-':>6}" for side in sides),
-            " ".join(f"{side.rank:>5.1f}" if side else f"{'-':>5}" for side in sides),
-            " ".join(f"{side.share_e4 / 10_000:>7.1%}" if side else f"{'-':>7}" for side in sides),
-            " ".join(
-                "     -" if side is None or side.tao_per_day is None else f"{side.tao_per_day:>6.2f}" for side in sides
-            ),
-        )
-        yield f"{one.name[:14]:<14} {one.miner_hotkey[:8]:<8} " + " ".join(cells)
+        cells = [f"{side.score_e4 / 10_000:.3f}" if side else "-" for side in sides]
+        cells += [f"{side.rank:.1f}" if side else "-" for side in sides]
+        cells += [f"{side.share_e4 / 10_000:.1%}" if side else "-" for side in sides]
+        cells += ["-" if side is None or side.tao_per_day is None else f"{side.tao_per_day:.2f}" for side in sides]
+        rows.append((one.name[:14], one.miner_hotkey[:8], *cells))
+    yield table_text(("agent", "miner", *headings), rows, right=headings)
     yield f"burned: {beside.burned_e4[0] / 10_000:.1%} here, {beside.burned_e4[1] / 10_000:.1%} there"
     yield f"same order: {beside.same_order[0]} of {beside.same_order[1]} pairs of agents that raced on both sides"
     yield f"races without scores: {beside.without_scores[0]} here, {beside.without_scores[1]} there"
     yield f"faults here: {beside.void} problems void, {beside.missing} results missing, {beside.faulted} lost to faults"
     days = f"{' to '.join(beside.cost_days)} (UTC)" if beside.cost_days else "no race asked a model"
     yield f"costs in tokens and USD, there: not published; here: {days}"
-    yield f"{'agent':<23} {'its inference':>27} {'its judging':>27}"
-    rows = [(f"{one.name[:14]:<14} {one.miner_hotkey[:8]}", one.here.costs) for one in beside.agents if one.here]
-    for name, costs in [*rows, ("all, qualifying too", beside.costs)]:
-        if costs is not None:
-            yield f"{name:<23}" + "".join(f" {one.tokens:>13,} {dollars(one.micro_usd):>13}" for one in costs)
+    amounts = ("inference", "USD", "judging", "USD")
+    costs = [((one.name[:14], one.miner_hotkey[:8]), one.here.costs) for one in beside.agents if one.here]
+    costs.append((("all", "qualifying too"), beside.costs))
+    spent = [(name, [(f"{one.tokens:,}", dollars(one.micro_usd)) for one in both]) for name, both in costs if both]
+    yield table_text(("agent", "miner", *amounts), [(*name, *a, *b) for name, (a, b) in spent], right=amounts)
 
 
-@command(doctor_app, cls=SettingsCommand)
+@options.command(doctor_app, cls=SettingsCommand)
 def doctor(context: typer.Context) -> None:
     """Check this host; print the fix for what is missing.
 

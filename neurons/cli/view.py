@@ -22,7 +22,7 @@ from arena.policy import Policy
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, VerdictRecord, entry_of
-from foundation.errors import printable
+from foundation.errors import counted, printable
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli import options
@@ -192,7 +192,6 @@ def view(
     ] = "",
     trace: Annotated[str, typer.Option(help="Of several, the one with this problem id or number.")] = "",
     is_whole: Annotated[bool, typer.Option("--whole", help="Fold no result and cut no text.")] = False,
-    is_as_judged: Annotated[bool, typer.Option("--as-judged", help="Print only what a judge is shown.")] = False,
     validator: options.ValidatorOption = "",
     catalogue: options.CatalogueOption = None,
 ) -> None:
@@ -200,7 +199,6 @@ def view(
 
     arena view
     arena view --trace 2
-    arena view runs
     arena view race-000014
     arena view body.json --whole
 
@@ -209,12 +207,7 @@ def view(
     field by field. Requests and products are read from the state folder; --catalogue names another catalogue. Exit code
     1 when nothing is there.
     """
-    from judge.render import render
-
     try:
-        if target == "runs" and not Path(target).exists():
-            show(runs := list(_run_lines()), runs or ["there is no run yet; next: arena run AGENT.py"])
-            return
         found = _found(target, validator, catalogue, store)
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
@@ -234,8 +227,7 @@ def view(
     if not found.traces:
         of_one = f" with --trace {trace}" if trace else ""
         raise refuse(f"nothing to show of {target or 'the last run'}{of_one}", EXIT_FAILED)
-    lines = ["\n\n".join(render(body).text for _, body in found.traces)] if is_as_judged else _lines(found, is_whole)
-    show([view for view, _ in found.traces], lines)
+    show([view for view, _ in found.traces], _lines(found, is_whole))
 
 
 def _found(target: str, validator: str, catalogue: Path | None, store: options.StoreFlags) -> FoundTraces | None:
@@ -256,18 +248,6 @@ def _found(target: str, validator: str, catalogue: Path | None, store: options.S
     return store.run(lambda logs: traces_of_store(logs, target, explain, validator))
 
 
-def _run_lines() -> Iterator[str]:
-    """The runs that are kept, oldest first, a line each."""
-    from neurons.practice.run import LocalRun, default_cache_dir, read_run
-
-    for path in sorted((default_cache_dir() / "runs").glob("*.json")):
-        run = read_run(path.read_bytes())
-        if isinstance(run, LocalRun):
-            scores = [row.evaluation.score_e4 or 0 for row in run.rows if row.evaluation]
-            mean = sum(scores) / max(1, len(scores)) / 10_000
-            yield f"{len(scores):>3} problems, mean {mean:.4f}, {len(run.lost)} below 1  {Path(run.agent).name}  {path}"
-
-
 def _lines(found: FoundTraces, is_whole: bool) -> Iterator[str]:
     """One trace whole; of several a line each, and how to see one."""
     from arena.view.page import trace_lines
@@ -277,7 +257,7 @@ def _lines(found: FoundTraces, is_whole: bool) -> Iterator[str]:
         for line in trace_lines(found.traces[0][0], width, is_whole=is_whole):
             yield typer.style(line.text, **_STYLES[line.style])
         return
-    yield f"{found.title}: {len(found.traces)} traces"
+    yield f"{found.title}: {counted(len(found.traces), 'trace')}"
     longest = max(len(view.name) for view, _ in found.traces)
     for view, body in found.traces:
         version = dict(view.facts).get("version", "")  # of a record: name and hash; a run is of one agent

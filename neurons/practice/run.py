@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,7 +36,7 @@ from problems.score import Constraint, explain_outcome
 from problems.suites import SUITES, VariantMaker
 
 DEFAULT_COUNT = 6
-LAST_RUN, RUNS_KEPT = "last-run.json", 20
+LAST_RUN = "last-run.json"
 _NOWHERE = "http://127.0.0.1:9/v1"  # stands for the endpoint where a recording answers alone; nothing is sent there
 
 Asked = tuple[Problem, EvaluatePorts]
@@ -67,14 +66,11 @@ class LocalRun(msgspec.Struct, frozen=True, kw_only=True):
         rows = ((row.problem.problem_id, row.evaluation) for row in self.rows)
         return frozenset(problem for problem, done in rows if done is None or done.score_e4 != 10_000)
 
-    def keep(self, folder: Path) -> None:
-        """Keep it, and the newest before it, in files of this user alone. Raises OSError."""
-        (runs := folder / "runs").mkdir(parents=True, exist_ok=True)
-        content = msgspec.json.encode(self)
-        for path in (folder / LAST_RUN, runs / time.strftime("%Y%m%d-%H%M%S.json", time.gmtime())):
-            write_whole(path, content, mode=0o600)
-        for old in sorted(runs.iterdir())[:-RUNS_KEPT]:
-            old.unlink(missing_ok=True)
+    def keep(self) -> None:
+        """Keep it in the place of the last one, in a file of this user alone. Raises OSError."""
+        folder = default_cache_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / LAST_RUN, msgspec.json.encode(self), mode=0o600)
 
 
 def default_cache_dir() -> Path:

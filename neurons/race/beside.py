@@ -57,11 +57,6 @@ class ForeignRace(msgspec.Struct, frozen=True, kw_only=True):
     qualifiers: tuple[ForeignAgent, ...] = ()
 
     @property
-    def is_scored(self) -> bool:
-        """Whether any score of it is public."""
-        return any(one.race_score is not None for one in self.qualifiers)
-
-    @property
     def ended(self) -> datetime:
         """When it was over, or closed; raises ValueError for a race that says neither."""
         return datetime.fromisoformat(self.race.race_completed_at or self.race.qualifying_closes_at or "")
@@ -139,7 +134,7 @@ def compare(
     called = {row.miner_hotkey: names.get(row.agent_version_id, "") for each in ours for row in each.standings}
     over = sorted((_as_here(each, called) for each in other.races), key=lambda each: each.ended)
     ended = [each for each in over if each.ended > over[-1].ended - timedelta(days=days)]
-    theirs = [each for each in ended if each.is_scored]
+    theirs = [each for each in ended if any(one.race_score is not None for one in each.qualifiers)]
     for each in theirs:
         called = {one.miner_hotkey or "": one.agent_name or "" for one in each.qualifiers} | called
     here = _sides([_race_here(each) for each in ours], other.pay)
@@ -252,15 +247,17 @@ class _History(msgspec.Struct, frozen=True):
 
 
 def read_other(lines: Iterable[bytes], place: str) -> Other:
-    """Recorded answers, one a line. Raises ArenaError V2084 for one that is neither of a race nor of a pay."""
+    """Answers of that API, one a line. Raises ArenaError V2084 for one that is neither of a race that is over nor of a
+    pay, with its line."""
     races, pay = [], None
     for number, line in enumerate(lines, start=1):
         try:
-            found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-            if "as_of" in found:
+            if "as_of" in msgspec.json.decode(line, type=dict[str, msgspec.Raw]):
                 pay = msgspec.json.decode(line, type=ForeignPay)
-            else:
-                races.append(_dated(msgspec.json.decode(line, type=ForeignRace)))
+                continue
+            races.append(race := msgspec.json.decode(line, type=ForeignRace))
+            if race.ended.tzinfo is None:
+                raise ValueError(f"race {race.race.race_id} ended at {race.ended}, of no time zone")
         except (ValueError, *UNREADABLE_JSON) as error:
             raise ArenaError("V2084", f"{place}, line {number} is not a race of that API: {error}") from error
     return Other(races=tuple(races), pay=pay)
@@ -280,16 +277,8 @@ def fetch_other(url: str) -> Other:
     try:
         with BoundedClient(silence_s=ANSWER_S, connect_s=ANSWER_S, base_url=url) as client:
             over = msgspec.json.decode(ask(f"/races/history?limit={RACES_MAX}"), type=_History).races
-            races = [_dated(msgspec.json.decode(ask(f"/races/{each.race_id}"), type=ForeignRace)) for each in over]
+            answers = [ask(f"/races/{each.race_id}") for each in over]
             paid = ask("/top-miner-payout")
-            pay = msgspec.json.decode(paid, type=ForeignPay) if paid else None
-    except (httpx2.HTTPError, httpx2.InvalidURL, UnfitAnswerError, ValueError, *UNREADABLE_JSON) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnfitAnswerError, *UNREADABLE_JSON) as error:
         raise ArenaError("V2084", f"{url}: {str(error) or type(error).__name__}") from error
-    return Other(races=tuple(races), pay=pay)
-
-
-def _dated(race: ForeignRace) -> ForeignRace:
-    """The race; raises ValueError for one that is not over, or whose end has no time zone."""
-    if race.ended.tzinfo is None:
-        raise ValueError(f"race {race.race.race_id} ended at {race.ended}, of no time zone")
-    return race
+    return read_other([*answers, *([paid] if paid else [])], url)

@@ -131,7 +131,7 @@ async def require_whole(dsn: str, objects: BodyObjects | None, signer: Signer = 
 @pytest.mark.parametrize("node", ["postgres", "folder"], indirect=True)
 def test_a_backup_restored_into_a_new_folder_verifies_and_goes_on(node: Path, fresh: Path) -> None:
     outside = bool(read_location(node).objects)
-    assert "10 records and 3 bodies of 1 logs" in ok("backup", "--out", fresh / "b", "--state-dir", node)
+    assert "10 records and 3 bodies of 1 log" in ok("backup", "--out", fresh / "b", "--state-dir", node)
     assert (fresh / "b").stat().st_mode & 0o777 == 0o700
     assert not list(fresh.glob(".b*"))
     assert is_running(node) is False
@@ -170,7 +170,7 @@ def test_old_days_are_archived_and_a_backup_brings_them_back(fresh: Path) -> Non
         await store.close()
 
     asyncio.run(fill_an_old_day())
-    assert "6 records and 2 bodies of 1 days are in file://" in ok(*old_day)
+    assert "6 records and 2 bodies of 1 day moved to file://" in ok(*old_day)
     assert "in use" in refused("V2025", "archive", "--before", "2999-01-01", "--state-dir", state_dir)
     asyncio.run(require_log(state_dir))
     ok("backup", "--out", fresh / "kept", "--state-dir", state_dir)

@@ -66,14 +66,14 @@ def test_a_week_of_both_sides_stands_agent_by_agent() -> None:
     assert abs(alpha.there.share_e4 - 1_250) <= 1 and abs(sum(found.burned_e4) - 15_000) <= 4
     assert alpha.there.tao_per_day == pytest.approx(6.25, abs=0.01)
     lines = "\n".join(beside_lines(found))
-    assert "\nalpha          5AlphaMi  0.700  0.705   1.5   1.5   12.5%   12.5%" in lines
+    assert "\nalpha  5AlphaMi  0.700  0.705   1.5    1.5    12.5%  12.5%" in lines
     assert alpha.here.costs == (
         Cost(prompt_tokens=1_100, micro_usd=2_000_010),
         Cost(prompt_tokens=50, micro_usd=30_000),
     )
     assert (alpha.there.costs, beta.here.costs[0].micro_usd, found.costs[1].micro_usd) == (None, None, 30_040)
     assert "costs in tokens and USD, there: not published; here: 2026-11-06 to 2026-11-12 (UTC)\n" in lines
-    assert "\nalpha          5AlphaMi         1,100       $2.0000            50       $0.0300" in lines
+    assert "\nalpha  5AlphaMi            1,100        $2.0000       50  $0.0300" in lines
     assert "here: no race asked a model" in "\n".join(beside_lines(compare(ours, NAMES, OTHER, 7)))
 
 

@@ -32,11 +32,9 @@ from neurons.cli.explain import app as explain_app
 from neurons.cli.judge import app
 from neurons.cli.options import StoreFlags
 from neurons.cli.race import app as race_app
-from neurons.cli.view import app as view_app
 from neurons.race.log import RaceLog, SettledRace, read_settled
 from tests.arena import race_stand as stand
 from tests.arena.log_stand import HOST
-from tests.judge.bodies import COMPARED, episode
 from tests.judge.endpoint import ScriptedEndpoint, chat, serving
 
 ME, OTHER = "val-a", "val-b"
@@ -193,12 +191,6 @@ def test_a_policy_prints_whole_and_its_hash_can_be_recomputed():
     assert msgspec.convert(shown["policy"], type(DEMO)) == DEMO
     listed = {row["name"] for row in json.loads(RUN.invoke(explain_app, ["--all", "--json"]).stdout)}
     assert listed >= set(POLICIES)
-
-
-def test_view_shows_the_text_that_a_judge_is_shown(tmp_path):
-    (body := tmp_path / "body.json").write_bytes(canonical_bytes(episode(COMPARED)))
-    trace = RUN.invoke(view_app, [str(body), "--as-judged"])
-    assert "[[span 1 | query]]" in trace.stdout
 
 
 GATE = GATES[0]  # all that it saw

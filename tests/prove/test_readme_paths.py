@@ -25,7 +25,7 @@ WAIT_S = 600.0
 SEEN = {
     "arena records verify --state-dir state/demo/latest": "ok: every signature",
     "arena records verify --export day1": "ok: ",
-    "arena store restore backup1 --state-dir restored": "records of 1 logs are back",
+    "arena store restore backup1 --state-dir restored": "records of 1 log restored",
     "arena records export --out day1 --state-dir state/demo/latest --wallet.hotkey //Validator": "trajectories in",
 }
 MINER_SEES = ("agent.py", "accept", "mean score", "taken by", "agent")
