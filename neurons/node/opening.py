@@ -15,7 +15,7 @@ import platform
 import secrets
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -60,7 +60,7 @@ from neurons.settings.inputs import chain_of, signer_of, unix_ms
 from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
-from problems.model import SCORING_PIPELINE, Problem, Product
+from problems.model import SCORING_PIPELINE, Problem
 from problems.suites import shipped_answers
 from problems.synthesis import ProblemMaker
 from problems.title_index import TitleIndex
@@ -161,40 +161,6 @@ async def prepare_local_chain(chain: Subtensor, signer: Signer) -> None:
         await chain.set_stake(signer.hotkey, 5 * chain.rules.permit_stake_rao)
 
 
-def problem_source(
-    products: Callable[[], Iterable[Product]],
-    public: Iterable[str],
-    batch_problems: int,
-    timelock: Timelock,
-    signer: Signer | None,
-) -> tuple[Callable[[str, int, frozenset[str]], SealedFile], Callable[[], ProblemMaker]]:
-    """What makes and seals the problems of race after race, from secret randomness, and what prepares it: one index of
-    the open catalogue, built once and kept.
-
-    `public` are product ids that answer in a suite; neither they nor near-identical ones answer here.
-    """
-
-    @functools.cache
-    def maker() -> ProblemMaker:
-        text = "an index is built, of which races' problems are made: about 20 s"
-        get_logger().info("index", text=text)
-        made = ProblemMaker(TitleIndex(products()))
-        made.exclude(public)
-        return made
-
-    def make(race_id: str, round_number: int, earlier: frozenset[str]) -> SealedFile:
-        """A batch for one more race, readable from that round on; `earlier` are the product ids that answered. Raises
-        ArenaError P4011 when the catalogue has no more."""
-        assert signer is not None, "a bank that is only looked at seals nothing"
-        maker().exclude(earlier)
-        counts = inputs.spread_evenly(batch_problems)
-        made = maker().make(seed=secrets.randbits(256), counts=counts)  # ids and answers follow
-        batch = seal(race_id, sorted(made, key=lambda problem: problem.problem_id), secrets.token_bytes(SALT_BYTES))
-        return lock_batch(batch, round_number, timelock=timelock, signer=signer, made_ms=unix_ms())
-
-    return make, maker
-
-
 def open_bank(
     settings: Settings,
     policy: Policy,
@@ -206,8 +172,9 @@ def open_bank(
     """The node's bank: the batches sealed by the key that the settings name, or else by the node's own.
 
     A real network's batches name their partition manifest and hold their accepted titles, else they serve no race
-    (P4014). On the local network a node without an operator's key makes a batch where there is none: problems nobody
-    has seen, none of whose answers is an answer of a public suite or of an earlier batch. Without a `signer` the bank
+    (P4014). On the local network a node without an operator's key makes a batch where there is none, from secret
+    randomness: problems nobody has seen, none of whose answers, nor a near-identical product, is an answer of a public
+    suite or of an earlier batch. Without a `signer` the bank
     can only be looked at.
     """
     is_real, own = not is_local(settings.network), signer.hotkey if signer else ""
@@ -216,9 +183,26 @@ def open_bank(
     if is_real or settings.bank_hotkey:
         return open_it()
     public = shipped_answers().union(reward.product_id for problem in suite for reward in problem.rewards)
-    size = policy.race.batch_problems
-    make, prepare = problem_source(lambda: inputs.catalogue_products(settings), public, size, timelock, signer)
-    return open_it(make=make, prepare=prepare)
+
+    @functools.cache
+    def maker() -> ProblemMaker:
+        """Over one index of the open catalogue, built once and kept."""
+        get_logger().info("index", text="an index is built, of which races' problems are made: about 20 s")
+        made = ProblemMaker(TitleIndex(inputs.catalogue_products(settings)))
+        made.exclude(public)
+        return made
+
+    def make(race_id: str, round_number: int, earlier: frozenset[str]) -> SealedFile:
+        """A batch for one more race, readable from that round on; `earlier` are the product ids that answered. Raises
+        ArenaError P4011 when the catalogue has no more."""
+        assert signer is not None, "a bank that is only looked at seals nothing"
+        maker().exclude(earlier)
+        counts = inputs.spread_evenly(policy.race.batch_problems)
+        made = maker().make(seed=secrets.randbits(256), counts=counts)  # ids and answers follow
+        batch = seal(race_id, sorted(made, key=lambda problem: problem.problem_id), secrets.token_bytes(SALT_BYTES))
+        return lock_batch(batch, round_number, timelock=timelock, signer=signer, made_ms=unix_ms())
+
+    return open_it(make=make, prepare=maker)
 
 
 def require_settings(settings: Settings) -> Signer:

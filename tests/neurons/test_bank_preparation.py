@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from arena.bank.sealing import open_batch
 from arena.bank.suite_signature import write_suite
@@ -16,7 +17,7 @@ from arena.policies import DEMO
 from foundation.errors import ArenaError
 from harness.catalogue.native import open_catalogue
 from neurons.cli.presenter import exit_code
-from neurons.node.opening import open_bank, problem_source
+from neurons.node.opening import open_bank
 from neurons.settings.inputs import open_titles, prepare_suite, titles_file
 from neurons.settings.settings import Settings, resolve
 from problems.clusters import find_clusters
@@ -83,7 +84,7 @@ def test_a_signed_suite_with_any_file_changed_or_missing_stops_the_start(tmp_pat
 
 
 # -- the bank
-def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no_answer(monkeypatch):
+def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no_answer(tmp_path, monkeypatch):
     dice = random.Random(3)
     drawn = SimpleNamespace(randbits=dice.getrandbits, token_bytes=dice.randbytes)
     monkeypatch.setattr("neurons.node.opening.secrets", drawn)
@@ -94,12 +95,15 @@ def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no
         return catalogue
 
     public = {catalogue[0].product_id}
-    make, prepare = problem_source(read, public, 9, TIMELOCK, NODE)
+    monkeypatch.setattr("neurons.node.opening.shipped_answers", lambda: public)
+    monkeypatch.setattr("neurons.settings.inputs.catalogue_products", lambda _: read())
+    policy = replace(DEMO, race=replace(DEMO.race, batch_problems=9))
+    bank = open_bank(settings_of(tmp_path), policy, (), BEACON, TIMELOCK, NODE)
     answers: list[str] = []
     problems: list[Problem] = []
-    prepare()
+    bank.prepare()
     for number in range(4):
-        sealed = make(f"race-{number}", 101, frozenset(answers))
+        sealed = bank.make(f"race-{number}", 101, frozenset(answers))
         assert sealed.notice.signer == NODE.hotkey
         batch = open_batch(sealed, local_round(101), timelock=TIMELOCK).problems
         answers += [reward.product_id for problem in batch for reward in problem.rewards]
