@@ -183,10 +183,35 @@ class OperatorFiles:
             unusable=self._unusable,
         )
 
-    def _place(self, release: FilesRelease, kinds: tuple[FileKind, ...]) -> None:
-        self._placed, self._unusable = release, ()
-        for failure in place_files(self._settings, self.store, release, kinds):
-            self._refuse(failure)
+    def _place(self, release: FilesRelease, kinds: Iterable[FileKind]) -> None:
+        """Put the files of some kinds of a whole release where this node reads them; those that can't be used are
+        kept (V2105). Raises ArenaError V2064 for a folder that can't be written, or a file that was damaged."""
+        self._placed, self._unusable, settings = release, (), self._settings
+        folders = {
+            "suite": suite_folder(settings),
+            "titles": shared_titles_folder(settings),
+            "batch": settings.state_dir / "bank",
+            "catalogue": index_folder(settings.state_dir, release),
+        }
+        for file in release.of_kind(*kinds):
+            if (folder := folders.get(file.kind)) is None:
+                continue
+            path, content = folder / file.name, self.store.path_of(file)
+            with coded(path):
+                # A batch may have come by hand under another name; two of one round would serve no race.
+                standing = folder.glob("*.sealed.json") if file.kind == "batch" else [path] if path.exists() else []
+                if any(filecmp.cmp(other, content, shallow=False) for other in standing):
+                    continue
+                if path.exists() and file.kind == "batch":
+                    detail = f"{path} is another batch than {file.sha256[:16]} of release {release.sequence}"
+                    self._refuse(Failure(code=FILE_UNUSABLE, detail=detail))
+                    continue
+                folder.mkdir(parents=True, exist_ok=True)
+                if file.kind == "catalogue":  # large, and nobody edits an index
+                    path.unlink(missing_ok=True)
+                    os.link(content, path)
+                else:
+                    write_whole(path, self.store.content(file), mode=MODE)
 
     def _refuse(self, failure: Failure) -> None:
         if failure.detail not in self._unusable:
@@ -295,44 +320,6 @@ def _kept(path: Path, content: bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
     return path
-
-
-def place_files(
-    settings: Settings, store: ReleaseStore, release: FilesRelease, kinds: Iterable[FileKind]
-) -> tuple[Failure, ...]:
-    """Put the files of some kinds of a whole release where this node reads them; those that can't be used (V2105).
-
-    Raises ArenaError V2064 for a folder that can't be written, or a file that was damaged.
-    """
-    failures, folders = (
-        [],
-        {
-            "suite": suite_folder(settings),
-            "titles": shared_titles_folder(settings),
-            "batch": settings.state_dir / "bank",
-            "catalogue": index_folder(settings.state_dir, release),
-        },
-    )
-    for file in release.of_kind(*kinds):
-        if (folder := folders.get(file.kind)) is None:
-            continue
-        path = folder / file.name
-        with coded(path):
-            # A batch may have come by hand under another name; two of one round would serve no race.
-            standing = folder.glob("*.sealed.json") if file.kind == "batch" else [path] if path.exists() else []
-            if any(filecmp.cmp(other, store.path_of(file), shallow=False) for other in standing):
-                continue
-            if path.exists() and file.kind == "batch":
-                detail = f"{path} is another batch than {file.sha256[:16]} of release {release.sequence}"
-                failures.append(Failure(code=FILE_UNUSABLE, detail=detail))
-                continue
-            folder.mkdir(parents=True, exist_ok=True)
-            if file.kind == "catalogue":  # large, and nobody edits an index
-                path.unlink(missing_ok=True)
-                os.link(store.path_of(file), path)
-            else:
-                write_whole(path, store.content(file), mode=MODE)
-    return tuple(failures)
 
 
 def index_folder(state_dir: Path, release: FilesRelease) -> Path | None:
