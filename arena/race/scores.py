@@ -124,35 +124,27 @@ def score_field(
     """Score every agent on every non-void problem. `validators` is the number of permits at the closing block."""
     required = results_needed(rules, validators)
     decisive = 2 if min(rules.validators_per_problem, validators) > 2 else 1
+    control = Candidate(subject=control_subject(rules), qualifying_score_e4=0)
 
-    def is_lacking(problem_id: str) -> bool:
-        """Whether some agent has no score on a problem that a cap stopped somewhere: nobody's zero."""
-        pairs = (counts.pairs[each.subject.agent_version_id, problem_id] for each in field)
-        return any(pair_score(problem_id, pair, required, decisive).state == "missing" for pair in pairs)
+    def score(candidate: Candidate, problem_id: str) -> ProblemScore:
+        pair = counts.pairs[candidate.subject.agent_version_id, problem_id]
+        return pair_score(problem_id, pair, required, decisive)
 
-    void = tuple(
-        problem_id
-        for problem_id in drawn
-        if len(counts.control.get(problem_id, ())) < required
-        or (problem_id in counts.stopped and is_lacking(problem_id))
-    )
+    def is_void(problem_id: str) -> bool:
+        """Whether the control agent lacks results, or a cap stopped it somewhere and some agent has no score: nobody's
+        zero."""
+        if len(counts.pairs[control.subject.agent_version_id, problem_id].results) < required:
+            return True
+        return problem_id in counts.stopped and any(score(each, problem_id).state == "missing" for each in field)
+
+    void = tuple(filter(is_void, drawn))
     counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
-    scored = tuple(
-        AgentScore(
-            candidate=candidate,
-            problems=tuple(
-                pair_score(problem_id, counts.pairs[candidate.subject.agent_version_id, problem_id], required, decisive)
-                for problem_id in counted
-            ),
-        )
-        for candidate in sorted(field, key=lambda candidate: candidate.subject.agent_version_id)
+    ordered = sorted(field, key=lambda candidate: candidate.subject.agent_version_id)
+    *agents, last = (
+        AgentScore(candidate=one, problems=tuple(score(one, problem_id) for problem_id in counted))
+        for one in (*ordered, control)
     )
-    given = {problem_id: PairCount(tuple(counts.control[problem_id].values())) for problem_id in counted}
-    control = AgentScore(
-        candidate=Candidate(subject=control_subject(rules), qualifying_score_e4=0),
-        problems=tuple(pair_score(problem_id, pair, required, decisive) for problem_id, pair in given.items()),
-    )
-    return FieldScores(agents=scored, control=control, void=void)
+    return FieldScores(agents=tuple(agents), control=last, void=void)
 
 
 def results_needed(rules: RaceRules, validators: int) -> int:
@@ -303,11 +295,10 @@ class PairCount(msgspec.Struct, frozen=True):
 
 
 class RaceCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A race's records as counted. `control`: by problem and validator, the results of the control agent. `stopped`:
-    problems that a validator's cap on cost stopped there."""
+    """A race's records as counted, those of the control agent among them. `stopped`: problems that a validator's cap on
+    cost stopped there."""
 
     pairs: Mapping[Pair, PairCount]
-    control: Mapping[str, Mapping[str, TrajectoryResult]]
     stopped: frozenset[str] = frozenset()
 
 
@@ -359,13 +350,11 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
                 tuple(hotkey for hotkey in present if hotkey in faulted),
                 not tried.get((agent, problem_id), set()) - own <= given.keys(),
             )
-    control = frozenset({control_subject(inputs.policy.race).agent_version_id})
-    run = _results_by_validator(inputs, problems, control)
-    return RaceCount(
-        pairs=counted,
-        control={problem_id: results for (_, problem_id), results in run.items()},
-        stopped=frozenset(name for _, name in stopped),
-    )
+    control = control_subject(inputs.policy.race).agent_version_id
+    run = _results_by_validator(inputs, problems, frozenset({control}))
+    for problem_id in drawn:  # of the control agent every result, whoever was assigned
+        counted[control, problem_id] = PairCount(tuple(run.get((control, problem_id), {}).values()))
+    return RaceCount(pairs=counted, stopped=frozenset(name for _, name in stopped))
 
 
 def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:

@@ -26,6 +26,7 @@ from arena.race.scores import (
     RacePayload,
     SettlementInputs,
     bootstrap_interval,
+    control_subject,
     count_results,
     counted_attempts,
     exact_score,
@@ -83,7 +84,8 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     drawn = draw_problems(seed, stated.problem_ids, inputs.policy.race.problems)
     blank = replace(blank, seed=seed, beacon_round=beacon.round, drawn=drawn)
     counted = count_results(inputs, seed, drawn)
-    if not any(counted.control.values()):
+    control = control_subject(inputs.policy.race).agent_version_id
+    if not any(counted.pairs[control, problem_id].results for problem_id in drawn):
         return replace(blank, reason="no validator gave a result" + _capped(drawn, counted))
     scores = score_field(stated.field, drawn, counted, inputs.policy.race, len(stated.validators))
     if len(scores.void) * _UNIT > inputs.policy.race.cancel_void_e4 * len(drawn):
@@ -152,7 +154,9 @@ def _settled(
         crown = weights.weighted_scores(crown, relevant_history(inputs), promotion.window_races)
     # (wins, losses) against the incumbent on this race's draw; zeros without one
     duels = {_id(agent): weights.duel(agent, incumbent) if incumbent else (0, 0) for agent in ranked}
-    evidence = _evidence(inputs, ranked, counted, incumbent) if promotion.kind == "evidence" else UNSET
+    # the control agent stands in an empty seat, and for a top agent that does not race
+    stands = incumbent or scores.control
+    evidence = _evidence(inputs, ranked, counted, stands) if promotion.kind == "evidence" else UNSET
     top, top_hotkey = _top(inputs, ranked, crown, evidence, incumbent)
     eliminated = weights.eliminated_agents(ranked, top, promotion)
     picks = resample(blank.seed, len(scores.control.problems))
@@ -202,20 +206,14 @@ def _settled(
 
 
 def _evidence(
-    inputs: SettlementInputs, ranked: Sequence[AgentScore], counted: RaceCount, incumbent: AgentScore | None
+    inputs: SettlementInputs, ranked: Sequence[AgentScore], counted: RaceCount, stands: AgentScore
 ) -> Evidence:
-    """What every hotkey holds against the top agent after this race. The control agent stands in an empty seat, and for
-    a top agent that does not race."""
+    """What every hotkey holds against the agent that stands at the top after this race."""
     lambda_e4 = inputs.policy.race.lambda_e4
-    if incumbent is not None:
-        theirs: Sequence[Mapping[str, int]] = runs_of(incumbent, counted, lambda_e4)
-    else:
-        results = [counted.control[problem.problem_id] for problem in ranked[0].problems]
-        theirs = [{name: one.weighed_e4(lambda_e4) for name, one in given.items()} for given in results]
     before = weights.evidence_before(inputs.history, inputs.stated.incumbent)
-    challengers = [agent for agent in ranked if agent is not incumbent]
+    challengers = [agent for agent in ranked if agent is not stands]
     raced = {agent.candidate.subject.miner_hotkey: runs_of(agent, counted, lambda_e4) for agent in challengers}
-    return weights.carry(before, raced, theirs)
+    return weights.carry(before, raced, runs_of(stands, counted, lambda_e4))
 
 
 def _top(

@@ -27,7 +27,7 @@ from arena.policies import PAPER, SN15_2026_08
 from arena.policy import Policy
 from arena.race import settle as settling
 from arena.race.admission import select_candidates
-from arena.race.scores import PairCount, RaceCount, SettlementInputs, TrajectoryResult
+from arena.race.scores import PairCount, RaceCount, SettlementInputs, TrajectoryResult, control_subject
 from arena.records.model import Candidate, Origin, SettlementRecord, Subject, Top
 from tests.arena.race_stand import batch, inputs_of
 
@@ -118,7 +118,7 @@ def reign(policy: Policy, plan: Plan, races: int, dice: np.random.Generator) -> 
         def counted(
             inputs: SettlementInputs, seed: str, drawn: tuple[str, ...], field: Sequence[Candidate] = field
         ) -> RaceCount:
-            return _counted(plan, field, drawn, inputs.stated.validators, dice)
+            return _counted(plan, field, drawn, inputs, dice)
 
         with patch.object(settling, "count_results", counted):
             settled = settling.settle(replace(made, stated=stated, history=tuple(history)))
@@ -146,9 +146,10 @@ def _share(settled: SettlementRecord, hotkeys: dict[int, str], top: str) -> Shar
 
 
 def _counted(
-    plan: Plan, field: Sequence[Candidate], drawn: Sequence[str], validators: Sequence[str], dice: np.random.Generator
+    plan: Plan, field: Sequence[Candidate], drawn: Sequence[str], inputs: SettlementInputs, dice: np.random.Generator
 ) -> RaceCount:
     """What up to three validators found of every agent on every problem, and all of the control agent."""
+    validators = inputs.stated.validators
     difficulty = dice.normal(0, SPREAD, len(drawn))
     asked = [dice.permutation(len(validators))[:3] for _ in drawn]
     pairs: dict[tuple[str, str], PairCount] = {}
@@ -165,11 +166,10 @@ def _counted(
                 results.append(_result(validators[validator], outcome, int(earned[row, place])))
             pairs[candidate.subject.agent_version_id, problem_id] = PairCount(tuple(results))
     is_control = dice.random((len(drawn), len(validators))) < 1 / (1 + np.exp(difficulty - CONTROL))[:, None]
-    control = {
-        problem_id: {name: _result(name, bool(one)) for name, one in zip(validators, row, strict=True)}
-        for problem_id, row in zip(drawn, is_control, strict=True)
-    }
-    return RaceCount(pairs=pairs, control=control)
+    for problem_id, row in zip(drawn, is_control, strict=True):
+        results = [_result(name, bool(one)) for name, one in zip(validators, row, strict=True)]
+        pairs[control_subject(inputs.policy.race).agent_version_id, problem_id] = PairCount(tuple(results))
+    return RaceCount(pairs=pairs)
 
 
 def _result(validator: str, is_success: bool, coefficient_e4: int = 10_000) -> TrajectoryResult:
