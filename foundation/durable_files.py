@@ -10,18 +10,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
 
+_DETAIL_CHARS = 300  # of what is wrong with foreign JSON, which may quote it
 SCRATCH = ".part"  # how a file ends that a kill may leave
 
 
 @contextlib.contextmanager
 def coded(place: object, code: str = "V2064") -> Iterator[None]:
-    """What the file system refuses in the block is an ArenaError of this code, which names the place."""
+    """What the file system refuses in the block, or no JSON reader can read, is an ArenaError of this code, which names
+    the place."""
     try:
         yield
     except OSError as error:
         raise ArenaError(code, f"{place}: {error.strerror or error}") from error
+    except UNREADABLE_JSON as error:
+        raise ArenaError(code, f"{place}: {str(error)[:_DETAIL_CHARS]}") from error
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:

@@ -23,10 +23,8 @@ def read_file(path: Path) -> bytes:
 def decode_written(content: bytes, shape: type[_Shape], place: str) -> _Shape:
     """The value in these bytes; `place` names them in errors. Raises ArenaError P4010 for another shape, and for bytes
     that are not as we write them."""
-    try:
+    with coded(place, "P4010"):
         held = msgspec.json.decode(content, type=shape)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ArenaError("P4010", f"{place}: {error}") from error
     if msgspec.json.encode(held) != content:
         raise ArenaError("P4010", f"{place}: it was written again by another program")
     return held

@@ -173,10 +173,9 @@ class Bank:
         P4001 for one that can't be read."""
         for path in sorted(self.folder.glob(f"*{BATCH_SUFFIX}")):
             if path != self._batch_path(besides):
-                try:
-                    yield msgspec.json.decode(path.read_bytes(), type=BatchFile).batch
-                except (OSError, *UNREADABLE_JSON) as error:
-                    raise ArenaError("P4001", f"{path}: {error}") from error
+                with coded(path, "P4001"):
+                    held = msgspec.json.decode(path.read_bytes(), type=BatchFile)
+                yield held.batch
 
 
 def _content(problem: Problem) -> str:

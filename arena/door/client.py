@@ -30,6 +30,7 @@ from arena.submissions.submission import SignedSubmission
 from foundation.bounded_http import UnfitAnswerError, ask
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import CODES
+from foundation.durable_files import coded
 from foundation.errors import ArenaError, Failure
 
 CONNECT_S, ANSWER_S, ANSWER_BYTES_MAX = 5.0, 60.0, 16 << 20
@@ -158,10 +159,8 @@ class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
 
 
 def _read(url: str, content: bytes, kind: type[_Value]) -> _Value:
-    try:
+    with coded(f"{url}: no answer of a validator", _WRONG):
         return msgspec.json.decode(content, type=kind)
-    except UNREADABLE_JSON as error:
-        raise ArenaError(_WRONG, f"{url}: no answer of a validator") from error
 
 
 class DoorAnswer(msgspec.Struct, frozen=True, kw_only=True):

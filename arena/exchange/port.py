@@ -30,6 +30,7 @@ from arena.submissions.submission import SUBMISSION_BYTES_MAX, SignedSubmission
 from foundation.bounded_http import Lines, UnfitAnswerError, answering, read_whole
 from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.codes import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED
+from foundation.durable_files import coded
 from foundation.errors import ArenaError, Failure
 
 # Limits of the protocol: the same for everybody, since they decide which logs can be held at all.
@@ -224,10 +225,8 @@ class HttpPeers:
             raise ArenaError(PEER_AWAY, f"{peer.hotkey}: no answer within {self._answer_s:g} s") from error
         except _UnknownError:
             return None
-        try:
+        with coded(f"{peer.hotkey}: {question.kind}", PEER_LIED):
             found: Any = content if question.answer is bytes else read_canonical(content, question.answer)
-        except UNREADABLE_JSON as error:
-            raise ArenaError(PEER_LIED, f"{peer.hotkey}: {question.kind}: {str(error)[:200]}") from error
         return cast("Answer", found)
 
     async def rows(self, peer: Peer, question: RowsQuestion) -> AsyncGenerator[LogRow]:

@@ -18,7 +18,7 @@ from arena.chain.port import Signer, Timelock, Verifier
 from arena.exchange import operator_files
 from arena.gate.likeness import decode_sketch
 from arena.policy import Policy
-from foundation.canonical import UNREADABLE_JSON
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from problems.titles import decode_accepted
 
@@ -121,10 +121,9 @@ def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, ti
     given = {(kind, name) for kind, name, _ in sources}
     for kind, name, path in sources:
         if kind == "policy":
-            try:
-                msgspec.json.decode(path.read_bytes(), type=Policy)
-            except UNREADABLE_JSON as error:
-                raise ArenaError("V2105", f"{path} is not a policy: {error}") from error
+            content = path.read_bytes()
+            with coded(f"{path} is not a policy", "V2105"):
+                msgspec.json.decode(content, type=Policy)
         elif kind == "titles":
             decode_accepted(path.read_bytes())
         elif kind == "sketch":

@@ -24,7 +24,8 @@ from arena.race.settle import readable_policy, source_opening_ms
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord, Subject
 from arena.secrets import holds_secret, scrub
 from arena.visibility.rule import Moment, may_see
-from foundation.canonical import UNREADABLE_JSON, read_canonical
+from foundation.canonical import read_canonical
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ async def _is_void(store: PostgresStore, log: LogRange, race_id: str) -> bool:
 def stated_supplement(folder: Path, manifest: Manifest) -> Supplement:
     """What an export states of agents and policies: names, and why an open source is not here, are the exporter's word.
     Raises ArenaError V2050 for a file that can't be read, and a policy of another hash."""
-    try:
+    with coded(f"{AGENTS}, {POLICIES}/ or {SOURCES}/", "V2050"):
         rows = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
         paths = [file.path for file in manifest.files if file.path.startswith(f"{POLICIES}/")]
         texts = {path: (folder / path).read_bytes() for path in paths}
@@ -165,8 +166,6 @@ def stated_supplement(folder: Path, manifest: Manifest) -> Supplement:
         sources = {
             row.agent_version_id: (folder / row.file).read_bytes() for row in rows if row.file and row.file in named
         }
-    except (OSError, *UNREADABLE_JSON) as error:
-        raise ArenaError("V2050", f"{AGENTS}, {POLICIES}/ or {SOURCES}/: {error}") from error
     if sorted(texts) != sorted(f"{POLICIES}/{name}.json" for name in policies):
         raise ArenaError("V2050", f"{POLICIES}/: a file is not the policy of its hash")
     kept: dict[str, SourceState] = {

@@ -23,7 +23,7 @@ from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manifest, ShardFile, Trajectory, Withheld
 from arena.records.model import Envelope
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, file_sha256, read_canonical
-from foundation.durable_files import sync_path, write_whole
+from foundation.durable_files import coded, sync_path, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import PhaseProgress
 
@@ -97,11 +97,9 @@ def write_manifest(folder: Path, manifest: Manifest, signer: Signer | None = Non
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of an export. Raises ArenaError V2095 when there is none or it is of no version known."""
-    try:
+    with coded(folder / MANIFEST, "V2095"):
         content = (folder / MANIFEST).read_bytes()
         manifest = read_canonical(content, Manifest)
-    except (OSError, *UNREADABLE_JSON) as error:
-        raise ArenaError("V2095", f"{folder / MANIFEST}: {error}") from error
     if manifest.version != MANIFEST_VERSION:
         detail = f"version {manifest.version}, this release reads version {MANIFEST_VERSION}; export again"
         raise ArenaError("V2095", f"{folder / MANIFEST}: {detail}")
@@ -116,11 +114,9 @@ def signer_of(folder: Path, verify_signature: Verifier) -> str:
     Raises ArenaError V2095 when the checksum does not fit the manifest, or the signature does not.
     """
     digest = hashlib.sha256((folder / MANIFEST).read_bytes())
-    try:
+    with coded(CHECKSUM, "V2095"):
         if (folder / CHECKSUM).read_bytes() != _checksum_text(digest.hexdigest()):
             raise ArenaError("V2095", f"{CHECKSUM} is not that of the manifest")
-    except OSError as error:
-        raise ArenaError("V2095", f"{CHECKSUM}: {error}") from error
     if not (folder / SIGNATURE).exists():
         return ""
     try:
@@ -182,7 +178,7 @@ def read_row(line: bytes) -> LogRow:
     """The log row of one line, without its end. Raises ArenaError V2050 when it is not one in canonical form."""
     try:
         row = _LINE.decode(line).row()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise ArenaError("V2050", str(error)) from error
     if msgspec.json.encode(row) != line:
         raise ArenaError("V2050", "not in canonical form")
@@ -203,10 +199,8 @@ def read_scrubbed(folder: Path, number: int) -> dict[int, Trajectory]:
     path = folder / SCRUBBED / shard_name(number)
     if not path.exists():
         return {}
-    try:
+    with coded(f"{SCRUBBED}/{path.name}", "V2050"):
         rows = [msgspec.json.decode(line, type=Trajectory) for line in read_lines(path)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ArenaError("V2050", f"{SCRUBBED}/{path.name}: {error}") from error
     return {row.seq: row for row in rows}
 
 

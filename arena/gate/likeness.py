@@ -31,7 +31,7 @@ from arena.gate.rules import Finding, finding
 from arena.gate.scopes import Tree
 from arena.policy import GateRules
 from foundation.codes import FILE_UNUSABLE
-from foundation.errors import ArenaError
+from foundation.durable_files import coded
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -125,10 +125,8 @@ def encode_sketch(sketch: Sketch) -> bytes:
 
 def decode_sketch(content: bytes) -> Sketch:
     """A published sketch. Raises ArenaError V2105 for what is none."""
-    try:
+    with coded("a published sketch", FILE_UNUSABLE):
         return msgspec.msgpack.decode(content, type=Sketch, dec_hook=read_array)
-    except msgspec.MsgspecError as error:
-        raise ArenaError(FILE_UNUSABLE, f"a published sketch: {error}") from error
 
 
 def plain_array(values: Hashes) -> bytes:

@@ -50,7 +50,8 @@ from arena.records.model import (
     Standing,
     VerdictRecord,
 )
-from foundation.canonical import UNREADABLE_JSON, content_hash, read_canonical
+from foundation.canonical import content_hash, read_canonical
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 
 _UNIT = 10_000
@@ -279,10 +280,8 @@ def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
 def policy_of(record: SettlementRecord) -> Policy:
     """The policy a settlement states. Raises ArenaError V2050 where it states none, or another than it names."""
     text = _stated(record).policy
-    try:
+    with coded(f"{record.race_id}: policy", _LEFT_OUT):
         policy = read_canonical(text, Policy)
-    except UNREADABLE_JSON as error:
-        raise ArenaError(_LEFT_OUT, f"{record.race_id}: policy: {error}") from error
     if policy.policy_sha256 != record.policy_sha256:
         raise ArenaError(_LEFT_OUT, f"{record.race_id}: the policy stated is not the one named")
     return policy

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foundation.canonical import content_hash, file_sha256
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 
 FORMAT = "arena-index/1"
@@ -135,12 +136,8 @@ def read_manifest_of(path: Path, kind: type[ManifestT], **made_with: str) -> Man
 
     Raises ArenaError V2010 when there is none, V2010 when it is unreadable, edited or made with something else.
     """
-    try:
+    with coded(path, "V2010"):
         manifest = msgspec.json.decode(path.read_bytes(), type=kind)
-    except OSError as error:
-        raise ArenaError("V2010", f"{path}: {error.strerror or error}") from error
-    except msgspec.DecodeError as error:
-        raise ArenaError("V2010", f"{path}: {error}") from error
     for name, wanted in made_with.items():
         found = getattr(manifest.content, name)
         if found != wanted:

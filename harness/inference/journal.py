@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import NOT_RECORDED
+from foundation.durable_files import coded
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RecordedAnswer
 
@@ -177,7 +177,7 @@ class Recording(MemoryJournal):
         super().__init__()
         self._path, self._lock = path, threading.Lock()
         self._waiting: dict[str, list[RecordedAnswer]] = {}  # by request, in their order
-        try:
+        with coded(path, "V2027"):
             if is_new and not (path.exists() and path.stat().st_size):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(msgspec.json.encode(RecordingHead(models=tuple(models))) + b"\n")
@@ -187,10 +187,6 @@ class Recording(MemoryJournal):
             for one in (msgspec.json.decode(line, type=RecordedAnswer) for line in lines):
                 self._waiting.setdefault(one.request_sha256, []).extend([one] if is_replayed else [])
             os.truncate(path, len(content) - len(cut_short))
-        except OSError as error:
-            raise ArenaError("V2027", f"{path}: {error.strerror}") from error
-        except UNREADABLE_JSON as error:
-            raise ArenaError("V2027", f"{path}: {error}") from error
 
     def take(self, request_sha256: str) -> RecordedAnswer | None:
         """The next answer to this request in this run, or None."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from foundation.durable_files import move_into_place
+from foundation.durable_files import coded, move_into_place
 from foundation.errors import ArenaError
 
 PYTHON_HOME = "/opt/py"
@@ -95,12 +95,10 @@ def open_guest_root(state_dir: Path, interpreter: Path = Path(sys.executable)) -
     Raises ArenaError V2060 when the interpreter cannot be surveyed, or the directory cannot be written.
     """
     folder = state_dir.absolute() / "guest" / _fingerprint(interpreter)  # guests are started elsewhere
-    try:
+    with coded(f"the guest root cannot be built in {folder}", "V2060"):
         if not folder.is_dir():
             _build(folder, interpreter)
         sha256, version = msgspec.json.decode((folder / _IDENTITY).read_bytes(), type=tuple[str, str])
-    except (OSError, msgspec.DecodeError) as error:
-        raise ArenaError("V2060", f"the guest root cannot be built in {folder}: {error}") from error
     return GuestRoot(path=folder / "root", content_sha256=sha256, python_version=version)
 
 
@@ -168,10 +166,8 @@ def _fingerprint(interpreter: Path) -> str:
     """Cheap name of a build's inputs: the interpreter file, the system's loader (it and the C library are upgraded
     together, and only fit together), and our own files."""
     real = interpreter.resolve()
-    try:
+    with coded(f"no Python interpreter at {interpreter}", "V2060"):
         facts, system = real.stat(), Path("/", loader(platform.machine())).stat()
-    except OSError as error:
-        raise ArenaError("V2060", f"no Python interpreter at {interpreter}: {error}") from error
     digest = hashlib.sha256(f"{interpreter}\0{real}\0{facts.st_size}\0{facts.st_mtime_ns}".encode())
     digest.update(f"\0{system.st_size}\0{system.st_mtime_ns}".encode())
     for name, source in _own_files().items():

@@ -35,6 +35,7 @@ from typing import Any, Literal
 import msgspec
 
 from foundation.canonical import text_hash
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox import port
@@ -67,7 +68,7 @@ def start_process(
     uid: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """`command` with a pipe for each standard descriptor, in a session of its own. Raises ArenaError V2002."""
-    try:
+    with coded(f"{command[0]} cannot be started", "V2002"):
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -81,8 +82,6 @@ def start_process(
             group=uid,
             extra_groups=None if uid is None else [],
         )
-    except OSError as error:
-        raise ArenaError("V2002", f"{command[0]} cannot be started: {error}") from error
 
 
 class Jail:
@@ -407,13 +406,11 @@ class _Jail(Jail):
             # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
             for pid in descendants(self._first_pid):
                 self.group.add(pid)
-        try:
+        with coded("the jail's folders cannot be watched", "V2002"):
             for name in _WRITABLE:
                 path = Path("/proc", str(self._first_pid), "root", name)
                 self._folders.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
                 self._held.callback(os.close, self._folders[-1])
-        except OSError as error:
-            raise ArenaError("V2002", f"the jail's folders cannot be watched: {error}") from error
 
     def looks(self) -> dict[Limit, Callable[[], bool]]:
         """Memory and CPU time, and the names in its folders: one without content takes memory and no space."""

@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment, library_directories, loader
@@ -82,11 +83,9 @@ class Landlock(msgspec.Struct, frozen=True, kw_only=True):
             if self.uid_mode == "own-uid":
                 uids = (stack.enter_context(lease_uid()), stack.enter_context(lease_uid()))
             group = stack.enter_context(open_group(self.cgroups, limits))
-            try:
+            with coded("no work directory can be made", "V2002"):
                 work = make_work_directory(uids[0] if uids else None)
-                stack.callback(remove, work)
-            except OSError as error:
-                raise ArenaError("V2002", f"no work directory can be made: {error}") from error
+            stack.callback(remove, work)
             process, control_fd = self._start(work, uids, limits)
             bounds = build_bounds(limits, identity=None, is_alone_with_uid=uids is not None)
             return _Guest(control_fd, uids, work, process, limits, bounds, stack.pop_all(), group)

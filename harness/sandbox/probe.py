@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
-import orjson
 
 from foundation.canonical import foreign_text
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from foundation.logs import get_logger
 from harness.limits import EpisodeLimits
@@ -90,10 +90,8 @@ def inspect(sandbox: Sandbox, *, is_uid_own: bool, has_namespaces: bool = True) 
         if ended.end != "final" or ended.error:
             last_line = ended.output_tail.strip().rpartition("\n")[2]
             raise ArenaError("V2002", f"the self-test ended with {ended.end}: {ended.error} {last_line}")
-        try:
-            report = msgspec.convert(orjson.loads(ended.claim), Report, strict=True)
-        except msgspec.ValidationError as error:
-            raise ArenaError("V2002", f"the self-test's report is malformed: {error}") from error
+        with coded("the self-test's report is malformed", "V2002"):
+            report = msgspec.json.decode(ended.claim, type=Report)
         return broken_promises(report, is_uid_own=is_uid_own, has_namespaces=has_namespaces)
 
 

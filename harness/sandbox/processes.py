@@ -23,6 +23,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 
@@ -211,10 +212,8 @@ def _stat(pid: int) -> list[str]:
 @contextmanager
 def lease_uid(locks: Path = _LOCKS) -> Iterator[int]:
     """A uid that no other jail on this host has while the context lasts. Raises ArenaError V2002 when all are taken."""
-    try:
+    with coded(f"uid leases cannot be kept in {locks}", "V2002"):
         locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArenaError("V2002", f"uid leases cannot be kept in {locks}: {error}") from error
     for uid in range(FIRST_UID, LAST_UID + 1):
         descriptor = os.open(locks / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

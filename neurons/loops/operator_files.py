@@ -36,7 +36,8 @@ from arena.exchange.pull import ReleasePuller
 from arena.gate.likeness import Sketch, decode_sketch, encode_sketch, make_sketch
 from arena.policy import Policy
 from arena.race.machine import RaceState, runs_under_another
-from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
+from foundation.backoff import Backoff
+from foundation.canonical import canonical_bytes, read_canonical
 from foundation.codes import FILE_UNUSABLE, FILES_LACKING, POLICY_WAITS
 from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError, Failure
@@ -282,10 +283,8 @@ def released_policy(store: ReleaseStore, release: FilesRelease) -> Policy | None
     names rules that this software does not know, since its races would be others than the network's; V2064."""
     for file in release.of_kind("policy"):
         content = store.content(file)
-        try:
+        with coded(f"policy {file.name} of release {release.sequence}", FILE_UNUSABLE):
             policy = read_canonical(content, Policy)
-        except UNREADABLE_JSON as error:
-            raise ArenaError(FILE_UNUSABLE, f"policy {file.name} of release {release.sequence}: {error}") from error
         if not _is_within(msgspec.json.decode(content), msgspec.to_builtins(policy)):
             detail = f"policy {file.name} of release {release.sequence} names rules that this software does not know"
             raise ArenaError(FILE_UNUSABLE, detail)

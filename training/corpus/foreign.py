@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from arena.export.files import read_lines
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from harness.chat import Message
 from training.corpus import formats, model
@@ -292,10 +293,8 @@ def read_facts(fields: dict[str, Any], metadata: dict[str, Any]) -> model.TraceF
             stated["stop"] = "terminated"
     if isinstance(ids, str):
         ids = [one.strip() for one in ids.split(",") if one.strip()]
-    try:
+    with coded("facts", "V2097"):
         return msgspec.convert(stated | ({} if ids is None else {"recommended": ids}), model.TraceFacts)
-    except msgspec.ValidationError as error:
-        raise ArenaError("V2097", f"facts: {error}") from error
 
 
 def surfaced_in(messages: Iterable[Message]) -> tuple[str, ...] | None:
