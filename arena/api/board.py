@@ -25,6 +25,7 @@ from arena.records.port import StoredSubmission
 from arena.visibility.rule import Moment, may_see, released_moment, settlement_moment
 from foundation.errors import ArenaError
 from judge.rubric import Rubric
+from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from problems.model import OutcomeScore, Problem
 
 if TYPE_CHECKING:
@@ -68,6 +69,22 @@ class RaceView(NamedTuple):
         if self.state is not None and self.state.field is not None:
             return self.state.field.field
         return self.told.inputs.field if self.told is not None and self.told.inputs is not None else ()
+
+
+async def judged_evaluations(
+    store: PostgresStore, validator: str, race_id: str, rubric: Rubric | None
+) -> list[tuple[int, model.EvaluationRecord, Verdict | UnscoredVerdict | None]]:
+    """What a log holds of a race's agents, without the control agent, in its order: number and record of each
+    evaluation, and the verdict on it that counts. Raises ArenaError V2021."""
+    evaluated, verdicts = [], defaultdict[str, list[Verdict | UnscoredVerdict]](list)
+    async for record in store.records(validator, kinds=("evaluation", "verdict"), race_id=race_id):
+        content = signed_content(record.content, record.content_sha256)
+        payload = content.payload if content else None
+        if isinstance(payload, model.VerdictRecord):
+            verdicts[payload.verdict.body_sha256].append(payload.verdict)
+        elif isinstance(payload, model.EvaluationRecord) and not payload.subject.is_control:
+            evaluated.append((record.seq, payload))
+    return [(seq, one, counted_verdict(verdicts[one.body_sha256], rubric)) for seq, one in evaluated]
 
 
 class DayCounts:

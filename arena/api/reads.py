@@ -21,7 +21,7 @@ import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from arena.api.board import Board
+from arena.api.board import Board, judged_evaluations
 from arena.api.http import PlaceError, deliver, deliver_json, described_text, json_response, require_known
 from arena.api.rows import (
     PageStart,
@@ -45,19 +45,19 @@ from arena.api.rows import (
     validator_rows,
 )
 from arena.exchange.routes import Places, RowStream
-from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_in, releases_of, signed_content
+from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_in, releases_of
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
 from arena.export.model import Request as ExportRequest
 from arena.records.body import decode_content
 from arena.records.log import note_sha256
-from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord, VerdictRecord
+from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord
 from arena.records.verification import batches_of
 from arena.store.postgres import PostgresStore
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
-from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
+from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import AXES, OutcomeScore, Pool
 
 PAGE_ROWS = 16  # records of one page: with their bodies some hundred kilobytes
@@ -366,17 +366,7 @@ class Results:
         found: dict[str, list[PairResult]] = defaultdict(list)
         rubric = self._board.race(race_id).rubric
         for validator in self._board.logs:
-            evaluated: list[tuple[int, EvaluationRecord]] = []
-            verdicts = defaultdict[str, list[Verdict | UnscoredVerdict]](list)
-            async for record in self._board.store.records(validator, race_id=race_id):
-                content = signed_content(record.content, record.content_sha256)
-                payload = content.payload if content else None
-                if isinstance(payload, VerdictRecord):
-                    verdicts[payload.verdict.body_sha256].append(payload.verdict)
-                elif isinstance(payload, EvaluationRecord) and not payload.subject.is_control:
-                    evaluated.append((record.seq, payload))
-            for seq, one in evaluated:
-                verdict = counted_verdict(verdicts[one.body_sha256], rubric)
+            for seq, one, verdict in await judged_evaluations(self._board.store, validator, race_id, rubric):
                 found[one.context.problem_id].append(pair_result(validator, seq, one, verdict))
         return dict(found)
 

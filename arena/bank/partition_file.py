@@ -8,15 +8,13 @@ public form holds keyed tokens only: it says nothing of a problem before that pr
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from arena.bank.signed import check_signed, decode_written, read_file
+from arena.bank.signed import check_signed, decode_written, read_file, signed_bytes
 from arena.chain.port import Signer, Verifier
-from foundation.canonical import canonical_bytes
 from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError
 from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks, cluster_id
@@ -65,7 +63,8 @@ def write_partition(path: Path, manifest: PartitionManifest, key: bytes, signer:
     Raises OSError when the folder can't be written, ArenaError P4026 when the key is another manifest's.
     """
     OpenPartition(manifest, key)
-    signed = SignedManifest(manifest=manifest, signer=signer.hotkey, signature=signer.sign(_message(manifest)).hex())
+    signature = signer.sign(signed_bytes(_DOMAIN, manifest)).hex()
+    signed = SignedManifest(manifest=manifest, signer=signer.hotkey, signature=signature)
     public = path.parent / "partitions" / f"{manifest.sha256}.json"
     public.parent.mkdir(parents=True, exist_ok=True)
     write_whole(public, msgspec.json.encode(signed), mode=0o600)
@@ -133,8 +132,5 @@ def _cluster(partition: OpenPartition, problem: Problem) -> str:
 
 
 def _check(signed: SignedManifest, signer: str, verify: Verifier, path: Path) -> None:
-    check_signed(signed.signer, signed.signature, _message(signed.manifest), signer, verify, str(path))
-
-
-def _message(manifest: PartitionManifest) -> bytes:
-    return _DOMAIN + hashlib.sha256(canonical_bytes(manifest)).digest()
+    message = signed_bytes(_DOMAIN, signed.manifest)
+    check_signed(signed.signer, signed.signature, message, signer, verify, str(path))

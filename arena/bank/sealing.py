@@ -18,9 +18,8 @@ import msgspec
 
 from arena.bank.batch import SALT_BYTES, Batch, OpenBatch, SealedProblem, decode_batch, encode_batch, seal
 from arena.bank.partition_file import PoolAssignment
-from arena.bank.signed import check_signed, decode_written, read_file
+from arena.bank.signed import check_signed, decode_written, read_file, signed_bytes
 from arena.chain.port import Beacon, BeaconRound, Signer, Timelock, Verifier
-from foundation.canonical import canonical_bytes
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from problems.model import BUCKETS
@@ -153,7 +152,7 @@ def lock_batch(batch: OpenBatch, round_number: int, *, timelock: Timelock, signe
         signer=signer.hotkey,
         titles=batch.titles.name if batch.titles else "",
     )
-    signed = SignedNotice(notice=notice, signature=signer.sign(_message(notice)).hex())
+    signed = SignedNotice(notice=notice, signature=signer.sign(signed_bytes(_DOMAIN, notice)).hex())
     return SealedFile(signed=signed, ciphertext=ciphertext)
 
 
@@ -190,7 +189,7 @@ def decode_sealed(content: bytes, bank_hotkey: str, verify: Verifier, place: str
     sealed = decode_written(content, SealedFile, place)
     notice = sealed.notice
     try:
-        message = _message(notice)
+        message = signed_bytes(_DOMAIN, notice)
     except (ValueError, TypeError) as error:
         raise ArenaError("P4010", f"{place}: {error}") from error
     check_signed(notice.signer, sealed.signed.signature, message, bank_hotkey, verify, place)
@@ -207,7 +206,3 @@ def write_sealed(path: Path, sealed: SealedFile) -> None:
 def read_sealed(path: Path, bank_hotkey: str, verify: Verifier) -> SealedFile:
     """The sealed batch in a file. Raises ArenaError P4001 when it can't be read, P4010 as `decode_sealed` does."""
     return decode_sealed(read_file(path), bank_hotkey, verify, str(path))
-
-
-def _message(notice: BatchNotice) -> bytes:
-    return _DOMAIN + hashlib.sha256(canonical_bytes(notice)).digest()

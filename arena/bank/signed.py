@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from arena.chain.port import Verifier
+from foundation.canonical import canonical_bytes
 from foundation.durable_files import coded
 from foundation.errors import ArenaError
 
@@ -28,6 +30,11 @@ def decode_written(content: bytes, shape: type[_Shape], place: str) -> _Shape:
     if msgspec.json.encode(held) != content:
         raise ArenaError("P4010", f"{place}: it was written again by another program")
     return held
+
+
+def signed_bytes(domain: bytes, value: object) -> bytes:
+    """What a key signs of a value: the domain tag, and the hash of its canonical bytes."""
+    return domain + hashlib.sha256(canonical_bytes(value)).digest()
 
 
 def check_signed(signer: str, signature: str, message: bytes, expected: str, verify: Verifier, place: str) -> None:

@@ -16,10 +16,9 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI, Path, Request
-from msgspec.structs import replace
 from starlette.responses import Response
 
-from arena.api.board import Board, RaceView
+from arena.api.board import Board, RaceView, judged_evaluations
 from arena.api.http import PlaceError, add_refusals, discard_body, json_response, make_app, read_body
 from arena.api.rows import agent_races, race_row
 from arena.chain.keys import HttpCheck, verify
@@ -30,9 +29,8 @@ from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Places, signed_target
 from arena.gate.rules import RULES
 from arena.policy import Policy
-from arena.race.admission import hold_ends
-from arena.records.body import decode_content
-from arena.records.model import EvaluationRecord, VerdictRecord
+from arena.race.admission import hold_ends, is_success
+from arena.records.model import EvaluationRecord
 from arena.records.port import (
     EVERY_STATE,
     GATED,
@@ -263,25 +261,18 @@ class Desk:
             return ()
         if race.race_id not in self._judged:
             found: dict[str, dict[str, RacedProblem]] = {}
-            async for record in self.store.records(
-                self.store.validator, kinds=("evaluation", "verdict"), race_id=race.race_id
-            ):
-                said = decode_content(record.content).payload
-                if isinstance(said, EvaluationRecord):
-                    solved = isinstance(said.outcome, OutcomeScore) and said.outcome.is_success
-                    found.setdefault(said.subject.agent_version_id, {})[said.context.problem_id] = RacedProblem(
-                        race_id=race.race_id,
-                        problem_id=said.context.problem_id,
-                        record=record.seq,
-                        is_solved=solved,
-                        missed=tuple(missed(said)),
-                    )
-                elif isinstance(said, VerdictRecord) and isinstance(said.verdict, Verdict):
-                    of_agent, problem = found.get(said.subject.agent_version_id, {}), said.context.problem_id
-                    if problem in of_agent:
-                        quality, opinions = said.verdict.quality_e4, said.verdict.opinions
-                        sentences = tuple(opinion.explanation for opinion in opinions)
-                        of_agent[problem] = replace(of_agent[problem], quality_e4=quality, sentences=sentences)
+            rows = await judged_evaluations(self.store, self.store.validator, race.race_id, race.rubric)
+            for seq, record, said in rows:
+                verdict = said if isinstance(said, Verdict) else None
+                found.setdefault(record.subject.agent_version_id, {})[record.context.problem_id] = RacedProblem(
+                    race_id=race.race_id,
+                    problem_id=record.context.problem_id,
+                    record=seq,
+                    is_solved=is_success(record),
+                    missed=tuple(missed(record)),
+                    quality_e4=verdict.quality_e4 if verdict else None,
+                    sentences=tuple(one.explanation for one in verdict.opinions) if verdict else (),
+                )
             if len(self._judged) == RACES_JUDGED:
                 self._judged.clear()
             self._judged[race.race_id] = {name: tuple(rows.values()) for name, rows in found.items()}

@@ -20,9 +20,10 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
+from arena.bank.signed import signed_bytes
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
-from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
+from foundation.canonical import UNREADABLE_JSON, content_hash, read_canonical
 from foundation.codes import PEER_LIED, RELEASE_OLDER
 from foundation.durable_files import coded, move_into_place, write_whole
 from foundation.errors import ArenaError
@@ -101,7 +102,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 
 def sign_release(release: FilesRelease, signer: Signer) -> SignedRelease:
     """The release signed by the key that it names."""
-    return SignedRelease(release=release, signature=signer.sign(_message(release)).hex())
+    return SignedRelease(release=release, signature=signer.sign(signed_bytes(_DOMAIN, release)).hex())
 
 
 def check_release(signed: SignedRelease, operator: Operator, verify: Verifier) -> None:
@@ -114,7 +115,7 @@ def check_release(signed: SignedRelease, operator: Operator, verify: Verifier) -
         raise ArenaError(PEER_LIED, f"{about}: it is for netuid {release.netuid}, not {operator.netuid}")
     try:
         msgspec.convert(msgspec.to_builtins(release), FilesRelease)
-        signature, message = bytes.fromhex(signed.signature), _message(release)
+        signature, message = bytes.fromhex(signed.signature), signed_bytes(_DOMAIN, release)
     except (ValueError, TypeError) as error:
         raise ArenaError(PEER_LIED, f"{about}: {error}") from error
     if fault := _fault_of(release):
@@ -147,10 +148,6 @@ def _fault_of(release: FilesRelease) -> str:
     if len({(file.kind, file.name) for file in release.files}) != len(release.files):
         return "a name stands there twice"
     return "more than one policy" if len(release.of_kind("policy")) > 1 else ""
-
-
-def _message(release: FilesRelease) -> bytes:
-    return _DOMAIN + hashlib.sha256(canonical_bytes(release)).digest()
 
 
 MODE = 0o600  # sealed batches are readable by their holder one day
