@@ -67,7 +67,7 @@ class SubjectFlags:
             raise typer.BadParameter(str(error), param_hint="--decode") from error
 
 
-class _Examined(NamedTuple):
+class _Subject(NamedTuple):
     """What runs the episodes, under which plan and context, and what the report says of it."""
 
     run: RunJobs
@@ -192,7 +192,7 @@ def _require_subject(target: str, how: SubjectFlags) -> None:
         require_candidate(target)
 
 
-def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
+def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Subject:
     """A model at an endpoint, asked from here or from a cluster."""
     how, plan = asked.how, asked.plan
     if how.cluster:
@@ -208,10 +208,10 @@ def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Exami
         def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
             return bench.ask_all(jobs, upstream, how.model, plan.decode, plan.parallel)
 
-    return _Examined(run, plan, bench, "nothing is known of its training")
+    return _Subject(run, plan, bench, "nothing is known of its training")
 
 
-def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
+def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Subject:
     """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
     set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
@@ -229,10 +229,10 @@ def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examine
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
         return bench.sample(jobs, found.sampler, found.codec, plan.decode, plan.parallel)
 
-    return _Examined(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
+    return _Subject(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
 
 
-def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
+def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Subject:
     """An agent file, run here or on a cluster. Ends the command for a file that the gate rejects. Raises ArenaError
     A1001 and A1009 for a file that can't be read, U3001 for an endpoint."""
     from neurons.practice.run import RunRow, at_once_here, run_here
@@ -267,7 +267,7 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
             yield read_line(job, row.evaluation, tools, episode_ms=row.evaluation.cost.episode_ms)
 
     bench = replace(bench, policy=ports.policy, source=source)
-    return _Examined(run, agent_plan(asked.plan, ports.policy), bench, "nothing is known of its model's training")
+    return _Subject(run, agent_plan(asked.plan, ports.policy), bench, "nothing is known of its model's training")
 
 
 def evaluation_lines(report: EvalReport) -> Iterator[str]:

@@ -39,7 +39,7 @@ from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, drained_within, persist
 from neurons.race.log import RaceLog
 from neurons.worker.pool import Spending
-from neurons.worker.ports import EvaluateJob, Job, JudgeJob, Reply
+from neurons.worker.ports import EvaluateJob, EvaluationReply, FaultReply, Job, JudgeJob, Reply, VerdictReply
 from problems.model import UnscoredOutcome
 from problems.titles import AcceptedTitles, cut_titles
 
@@ -125,10 +125,10 @@ class EpisodeLoop:
             self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)  # the sweep records it
         finally:
             keeper.cancel()
-        if reply is not None and reply.evaluation is not None:
+        if isinstance(reply, EvaluationReply):
             await self._finish(lease, reply.evaluation)
         elif reply is not None:
-            await self._fault(lease, reply.failure or Failure(code="V2004"))
+            await self._fault(lease, reply.failure if isinstance(reply, FaultReply) else Failure(code="V2004"))
         if spending:  # after the records, which it must not hold up; of a lost lease, too
             self._node.metrics.count_usage(spending)
             put = partial(self._node.store.put_usage, _usage(lease.attempt_id, lease.item, spending))
@@ -265,7 +265,7 @@ class EpisodeLoop:
 async def within_caps(node: Node, context: Context, job: Job, spending: Spending) -> Reply:
     """What a worker answers, once the node's caps leave room; else why they do not. `spending` becomes its cost."""
     if (refused := await node.purse.enter(context)) is not None:
-        return Reply(failure=refused)
+        return FaultReply(failure=refused)
     try:
         return await node.pool.run(job, spending)
     finally:
@@ -354,13 +354,13 @@ class VerdictLoop:
         if spending:
             node.metrics.count_usage(spending)
             await node.store.put_usage(_usage(f"{record.attempt_id}+{node.now_ms()}", record, spending))
-        if (verdict := reply.verdict) is not None:
+        if isinstance(reply, VerdictReply):
             self._put_off_ms.pop(record.body_sha256, None)
             node.metrics.judge_verdicts.inc(isinstance(verdict, Verdict))
             if isinstance(verdict, Verdict) or verdict.failure.code == JUDGE_UNUSABLE:
                 await self._record(row, verdict)
             return not isinstance(verdict, Verdict)
-        failure = reply.failure or Failure(code="V2004")
+        failure = reply.failure if isinstance(reply, FaultReply) else Failure(code="V2004")
         node.metrics.faults.labels(failure.code).inc()
         node.log.warning(
             "judging faulted", record=row.seq, body=record.body_sha256, code=failure.code, detail=failure.detail

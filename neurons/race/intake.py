@@ -128,7 +128,7 @@ class Intake:
             except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
                 # a bug of ours that one file brings out must not end the node at each of its starts
                 self._put_off(each, ascii(f"{type(error).__name__}: {error}")[:500])
-        await self._look()
+        await self._review_held()
         accepted = await self._node.store.submissions(("accepted",))
         self._enqueued &= {each.subject.agent_version_id for each in accepted}
         if not accepted:
@@ -328,8 +328,8 @@ class Intake:
             origin=origin,
         )
 
-    async def _look(self) -> None:
-        """Look at what changed: a source that came in between, a person's decision, a hold that ran out."""
+    async def _review_held(self) -> None:
+        """Review what is held once something changed: a source that came late, a decision, a hold that ran out."""
         if self._node.now_ms() < self._not_before_ms:
             return
         held = await self._node.store.submissions(("review",))
@@ -342,7 +342,7 @@ class Intake:
             return
         self._held = None  # unless all is done
         try:
-            is_whole = await self._look_at_all(block)
+            is_whole = await self._review_all(block)
         except ArenaError as error:
             if error.failure.code not in GATE_FAULTS:
                 raise
@@ -351,7 +351,7 @@ class Intake:
             return
         self._held = names if is_whole else None
 
-    async def _look_at_all(self, block: int) -> bool:
+    async def _review_all(self, block: int) -> bool:
         """One pass over all submissions, in the order of commitments; False where something changed or is left."""
         await self._qualifying.refresh()
         stored = await self._node.store.submissions()

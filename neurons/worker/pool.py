@@ -1,9 +1,9 @@
 """The worker pool: a fixed number of episode workers on this machine, restarted when they die.
 
-`run` answers every job with a reply; its failure is V2005 when the worker died, hung or sent an unknown reply, V2009
-when the job did that twice. A stuck or killed worker never blocks the others; `stop` leaves no process behind. A slot
-in which no worker starts, its jail's self-test included, rests with growing pauses and takes no job meanwhile. An end
-is charged to the job only where the slot's next worker started at once, so a sick slot quarantines nothing.
+`run` answers every job with a reply, V2005 when its worker died, hung or sent an unknown reply, and V2009 when
+the job did that twice; a stuck or killed worker never blocks the others; `stop` leaves no process behind. A slot in
+which no worker starts, its jail's self-test included, rests with growing pauses and takes no job meanwhile. An end is
+charged to the job only where the slot's next worker started at once, so a sick slot quarantines nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Worker:
                 reply = await asyncio.wait_for(worker.run(setup, []), _START_TIMEOUT_S)
                 if reply.sandbox is not None:
                     return worker, reply.sandbox
-                failure = reply.failure or failure
+                failure = reply.failure if isinstance(reply, ports.FaultReply) else failure
             raise ArenaError(failure.code, failure.detail)
         except BaseException:
             await worker.kill()
@@ -71,7 +71,9 @@ class _Worker:
         try:
             self.process.stdin.write(ports.encode_line(request))
             await self.process.stdin.drain()
-            while isinstance(reply := ports.REPLIES.decode(await self.process.stdout.readuntil(b"\n")), ports.JobUsage):
+            while isinstance(
+                reply := ports.REPLIES.decode(await self.process.stdout.readuntil(b"\n")), ports.UsageNote
+            ):
                 spending[:] = reply.usage
             return reply
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, msgspec.DecodeError) as error:
@@ -115,9 +117,9 @@ class WorkerPool:
         return tuple(self._resting[slot] for slot in sorted(self._resting))
 
     async def run(self, job: ports.Job, spending: Spending) -> ports.Reply:
-        """Run one job on a free worker; its own failures are returned as they are. `spending` becomes what it cost.
+        """Run one job on a free worker; faults are returned as they are. `spending` becomes what it cost.
 
-        A worker that dies or overruns the deadline is replaced, and the job answers with V2005, V2009 from the
+        A worker that dies or overruns the deadline is replaced, and the job answers V2005, V2009 from the
         second end on, after the first try to start the next worker. Cancelling the call kills the worker, so that a
         lost lease stops its jail at once.
         """
@@ -193,7 +195,7 @@ class WorkerPool:
             self._ends[key] += 1
             if self._ends[key] >= ENDS_MAX:
                 failure = Failure(code=JOB_QUARANTINED, detail=f"{key}: {failure.detail}")
-        answer.set_result(ports.Reply(failure=failure))
+        answer.set_result(ports.FaultReply(failure=failure))
 
 
 def _key_of(job: ports.Job) -> str:

@@ -104,7 +104,25 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
     failure: Failure | None = None
 
 
-class JobUsage(msgspec.Struct, frozen=True, kw_only=True, tag="usage"):
+class EvaluationReply(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
+    """An evaluation came to its end; the agent's own faults are inside it."""
+
+    evaluation: Evaluation
+
+
+class VerdictReply(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
+    """A verdict on a stored body, or why there is none."""
+
+    verdict: Verdict | UnscoredVerdict
+
+
+class FaultReply(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
+    """A fault of ours or of an upstream; nothing is scored."""
+
+    failure: Failure
+
+
+class UsageNote(msgspec.Struct, frozen=True, kw_only=True, tag="spent"):
     """After each request to a model, before the answer: what the job's requests came to so far."""
 
     usage: tuple[ModelUsage, ...]
@@ -112,13 +130,14 @@ class JobUsage(msgspec.Struct, frozen=True, kw_only=True, tag="usage"):
 
 Job = EvaluateJob | JudgeJob
 Request = WorkerSetup | Job
+Reply = Ready | EvaluationReply | VerdictReply | FaultReply
 
 LINE_BYTES_MAX = 256 << 20
 REQUESTS: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
-REPLIES: msgspec.json.Decoder[Reply | JobUsage] = msgspec.json.Decoder(Reply | JobUsage)
+REPLIES: msgspec.json.Decoder[Reply | UsageNote] = msgspec.json.Decoder(Reply | UsageNote)
 
 
-def encode_line(value: Request | Reply | JobUsage) -> bytes:
+def encode_line(value: Request | Reply | UsageNote) -> bytes:
     """One value with its line break."""
     return msgspec.json.encode(value) + b"\n"
 

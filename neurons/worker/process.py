@@ -25,11 +25,14 @@ from judge.panel import judge_body
 from neurons.settings.endpoints import endpoints_of, prices_of
 from neurons.worker.ports import (
     REQUESTS,
+    EvaluationReply,
+    FaultReply,
     Job,
-    JobUsage,
     JudgeJob,
     Reply,
     Request,
+    UsageNote,
+    VerdictReply,
     WorkerSetup,
     encode_line,
     open_evaluate_ports,
@@ -49,11 +52,11 @@ def main() -> None:
     try:
         ports = open_evaluate_ports(setup)
     except ArenaError as error:
-        _send(replies, Reply(failure=error.failure))
+        _send(replies, FaultReply(failure=error.failure))
         return
     _send(replies, Reply(sandbox=ports.sandbox.level))
     prices = prices_of(setup.upstreams, setup.judges)
-    ledger = Ledger(lambda: _send(replies, JobUsage(usage=ledger.usage(prices))))
+    ledger = Ledger(lambda: _send(replies, UsageNote(usage=ledger.usage(prices))))
     places = [next((one.name for one in endpoints_of(judge.model, setup.judges)), "scripted") for judge in ports.judges]
     judges = (MeteredJudge(judge, ledger, at) for judge, at in zip(ports.judges, places, strict=True))
     ports = dataclasses.replace(ports, judges=tuple(judges), ledger=ledger)
@@ -64,10 +67,10 @@ def main() -> None:
         _send(replies, _answer(job, ports))
 
 
-def _answer(job: Job, ports: EvaluatePorts) -> Reply:
+def _answer(job: Job, ports: EvaluatePorts) -> EvaluationReply | VerdictReply | FaultReply:
     try:
         if isinstance(job, JudgeJob):
-            return Reply(verdict=judge_body(job.body, ports.policy.rubric, ports.judges))
+            return VerdictReply(verdict=judge_body(job.body, ports.policy.rubric, ports.judges))
         with contextlib.closing(FileJournal(Path(job.journal)) if job.journal else MemoryJournal()) as journal:
             own = dataclasses.replace(
                 ports,
@@ -75,13 +78,13 @@ def _answer(job: Job, ports: EvaluatePorts) -> Reply:
                 journal=journal,
                 is_last=job.is_last,
             )
-            return Reply(evaluation=evaluate(job.source, job.problem, own))
+            return EvaluationReply(evaluation=evaluate(job.source, job.problem, own))
     except ArenaError as error:
         failure = error.failure
     except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence
         traceback.print_exc()
         failure = Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
-    return Reply(failure=failure)
+    return FaultReply(failure=failure)
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
@@ -90,7 +93,7 @@ def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> No
     os._exit(_ORPHANED)
 
 
-def _send(stream: BinaryIO, reply: Reply | JobUsage) -> None:
+def _send(stream: BinaryIO, reply: Reply | UsageNote) -> None:
     stream.write(encode_line(reply))
     stream.flush()
 

@@ -30,7 +30,7 @@ def main() -> None:
     with (folder / "starts").open("a") as starts:
         starts.write(f"{setup.slot}\n")
     if (folder / "sick").exists() or (folder / f"sick-{setup.slot}").exists():
-        _send(ports.Reply(failure=Failure(code="V2002", detail="the self-test failed")))
+        _send(ports.FaultReply(failure=Failure(code="V2002", detail="the self-test failed")))
         return
     level = log_stand.LEVEL
     _send(ports.Reply(sandbox=level))
@@ -52,7 +52,7 @@ def main() -> None:
                 spread_e4=0,
                 opinions=(),
             )
-            _send(ports.Reply(verdict=verdict))
+            _send(ports.VerdictReply(verdict=verdict))
             continue
         body, broken = replace(log_stand.body(1), problem_id=name), Failure(code="P4006")
         evaluation = Evaluation(
@@ -64,7 +64,7 @@ def main() -> None:
             sandbox=level,
             cost=EpisodeCost(),
         )
-        _send(ports.Reply(evaluation=evaluation))
+        _send(ports.EvaluationReply(evaluation=evaluation))
 
 
 def _next() -> ports.Request:

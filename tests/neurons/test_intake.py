@@ -25,7 +25,7 @@ from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop
 from neurons.race.intake import Intake, variant_seed
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.worker.ports import REQUESTS, EvaluateJob, Reply, encode_line
+from neurons.worker.ports import REQUESTS, EvaluateJob, FaultReply, encode_line
 from problems.model import variant_id
 from problems.titles import reward_titles
 from tests.arena.chain_faults import set_finality_lag
@@ -318,9 +318,9 @@ class Worker:
     def __init__(self) -> None:
         self.jobs: list[EvaluateJob] = []
 
-    async def run(self, job: EvaluateJob, spending: object) -> Reply:
+    async def run(self, job: EvaluateJob, spending: object) -> FaultReply:
         self.jobs.append(job)
-        return Reply(failure=Failure(code="V2005"))
+        return FaultReply(failure=Failure(code="V2005"))
 
 
 @pytest.fixture

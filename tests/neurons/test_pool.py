@@ -79,13 +79,13 @@ async def test_a_killed_a_stopped_and_a_cancelled_job_end_with_their_jails_and_c
         killed.send_signal(signal.SIGKILL)
         stopped.send_signal(signal.SIGSTOP)
         replies = await asyncio.gather(*(pool.run(job(f"quick-{n}", QUICK, problem), []) for n in range(4)))
-        assert all(reply.evaluation for reply in replies), replies
+        assert all(isinstance(reply, ports.EvaluationReply) for reply in replies), replies
         assert not stopped_job.done()  # the others did not wait for it
         for task in (killed_job, stopped_job):
             reply = await task
-            assert reply.failure is not None and reply.failure.code == "V2005"
+            assert isinstance(reply, ports.FaultReply) and reply.failure.code == "V2005"
         replies = await asyncio.gather(*(pool.run(job(f"after-{n}", QUICK, problem), []) for n in range(3)))
-        assert all(reply.evaluation for reply in replies), replies
+        assert all(isinstance(reply, ports.EvaluationReply) for reply in replies), replies
         assert len({worker.pid for worker in workers()} & {killed.pid, stopped.pid}) == 0
         lost_job = asyncio.create_task(pool.run(job("lost", SLEEPER, problem), []))  # its lease was lost
         lost = await busy_worker(set())

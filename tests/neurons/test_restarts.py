@@ -23,7 +23,7 @@ from neurons.race.episodes import EpisodeLoop, sweep
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.settings.settings import Endpoint, resolve
 from neurons.worker.pool import WorkerPool
-from neurons.worker.ports import EvaluateJob, Reply, worker_setup
+from neurons.worker.ports import EvaluateJob, EvaluationReply, FaultReply, worker_setup
 from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
@@ -44,7 +44,7 @@ class Faulty:
         self.jobs: list[EvaluateJob] = []
         self.owed: list[int] = []  # when each job came
 
-    async def run(self, job: EvaluateJob, spending: object) -> Reply:
+    async def run(self, job: EvaluateJob, spending: object) -> FaultReply | EvaluationReply:
         self.jobs.append(job)
         with contextlib.closing(FileJournal(Path(job.journal))) as journal:
             self.owed.append(journal.owed())
@@ -52,7 +52,7 @@ class Faulty:
                 journal.add(answer("a request"))
         code = self._codes.pop(0)
         if code != "ok":
-            return Reply(failure=Failure(code=code))
+            return FaultReply(failure=Failure(code=code))
         body = replace(log_stand.body(1, 60), problem_id=job.problem.problem_id)
         evaluation = Evaluation(
             body=body,
@@ -63,7 +63,7 @@ class Faulty:
             sandbox=log_stand.LEVEL,
             cost=EpisodeCost(agent_time_ms=5),
         )
-        return Reply(evaluation=evaluation)
+        return EvaluationReply(evaluation=evaluation)
 
 
 async def attempts(desk: Desk, *codes: str) -> Faulty:
@@ -183,9 +183,9 @@ async def test_what_a_killed_worker_and_a_refused_one_were_answered_is_not_asked
         finally:
             await pool.stop()
         asked = [text_of(body) for body in server.bodies]
-    assert killed.failure is not None and killed.failure.code == "V2005" and spending[0].requests == 1
-    assert refused.failure is not None and refused.failure.code == "U3006"
-    assert ended.evaluation is not None
+    assert isinstance(killed, FaultReply) and killed.failure.code == "V2005" and spending[0].requests == 1
+    assert isinstance(refused, FaultReply) and refused.failure.code == "U3006"
+    assert isinstance(ended, EvaluationReply)
     body = ended.evaluation.body
     assert body.failure is not None and (body.stop, body.failure.code) == ("model_refused", "A1043")
     assert ended.evaluation.score_e4 == 0 and isinstance(body.events[-1], FailedCompletion)

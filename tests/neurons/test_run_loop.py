@@ -40,7 +40,7 @@ from neurons.settings.settings import Budget, Settings, resolve
 from neurons.validator import STOP_SIGNALS, Supervisor
 from neurons.worker import pool as pool_module
 from neurons.worker.pool import WorkerPool
-from neurons.worker.ports import EvaluateJob, JudgeJob, Reply, worker_setup
+from neurons.worker.ports import EvaluateJob, FaultReply, JudgeJob, Reply, worker_setup
 from problems.model import Problem
 from tests.arena import log_stand
 from tests.neurons.arena_stand import SMALL
@@ -273,7 +273,7 @@ async def until_done(pool: WorkerPool, jobs: Sequence[EvaluateJob]) -> dict[str,
 
 
 def code_of(reply: Reply) -> str:
-    return reply.failure.code if reply.failure else "evaluated" if reply.evaluation else "judged"
+    return reply.failure.code if isinstance(reply, FaultReply) else type(reply).__name__
 
 
 def job(number: int) -> EvaluateJob:
@@ -288,7 +288,7 @@ async def test_of_sixty_jobs_one_ends_its_workers_is_quarantined_and_costs_no_ot
         codes = await until_done(pool, [job(n) for n in range(60)])
         assert not pool.resting
     killer = codes.pop("p7")
-    assert list(codes.values()) == [["evaluated"]] * 59
+    assert list(codes.values()) == [["EvaluationReply"]] * 59
     assert killer == ["V2005", "V2009"]
     starts = (tmp_path / "starts").read_text().split()
     assert len(starts) == size + len(killer), "an end costs the slot it was in one start, and no other slot any"
@@ -305,7 +305,7 @@ async def test_a_slot_that_can_not_start_rests_by_name_and_what_met_it_is_not_to
         assert [(one.slot, one.tries, one.failure.code) for one in pool.resting] == [(0, 2, "V2002")]
         assert not other.done()
         (tmp_path / "sick").unlink()
-        assert code_of(await other) == "evaluated" and not pool.resting
+        assert code_of(await other) == "EvaluationReply" and not pool.resting
         codes = [code_of(await pool.run(job(0), [])) for _ in range(2)]
     assert codes == ["V2005", "V2009"], "what it met while the slot was sick is not charged to it"
 

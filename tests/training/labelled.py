@@ -19,7 +19,7 @@ import msgspec
 from harness.chat import Call, Message
 from harness.tools.registry import profile_schemas
 from harness.trace import Emitter
-from training.corpus.building import Arm, Filtered, Sources, filter_sources
+from training.corpus.building import Arm, FilterResult, Sources, filter_sources
 from training.corpus.model import RejectCode, SourceKind, Trace, TraceFacts, TraceSource, assemble_trace
 from training.corpus.selection import Guard, Shard, Task
 
@@ -443,7 +443,7 @@ class Stored:
         return self._rows
 
 
-def select(shards: Sequence[Shard], task: Task, guard: Guard, **ways: Any) -> Filtered:
+def select(shards: Sequence[Shard], task: Task, guard: Guard, **ways: Any) -> FilterResult:
     """The filter's answer under a task's first rules."""
     sources = Sources(shards=tuple(shards), hashes=(), is_trusted_unsigned=False)
     return filter_sources(sources, task, [Arm(name="full", rules=task.arms[0])], guard, **ways)

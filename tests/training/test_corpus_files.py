@@ -49,7 +49,7 @@ LINEAGE_VALUE = Lineage(
 
 
 @pytest.fixture(scope="module")
-def filtered() -> tuple[list[CorpusRow], list[Rejection], building.Filtered]:
+def filtered() -> tuple[list[CorpusRow], list[Rejection], building.FilterResult]:
     traces = [one.trace for one in make_labelled(400, seed=7)]
     found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
     rows = list(kept_rows([lambda: traces], found.appraised, found.decisions[0]))
@@ -64,7 +64,7 @@ def rows(filtered: tuple) -> list[CorpusRow]:
 
 
 def write(
-    folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], building.Filtered], *, is_reversed: bool = False
+    folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], building.FilterResult], *, is_reversed: bool = False
 ) -> Lineage:
     rows, left, found = filtered
     step = -1 if is_reversed else 1
@@ -184,7 +184,7 @@ def test_a_killed_build_leaves_nothing_and_ends_in_the_same_bytes(tmp_path: Path
 LOOSE = Rules(coefficient_e4_min=5_000)
 
 
-def under(day: Path, rules: Rules, names: tuple[str, ...]) -> building.Filtered:
+def under(day: Path, rules: Rules, names: tuple[str, ...]) -> building.FilterResult:
     sources = building.open_sources([day], [], verify)
     return building.filter_sources(sources, Task(arms=(rules,)), building.arms_of(rules, names), Guard())
 

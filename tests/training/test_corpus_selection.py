@@ -42,7 +42,7 @@ from tests.training.labelled import (
     stand_guard,
 )
 from training.corpus import model
-from training.corpus.building import Filtered, ablations
+from training.corpus.building import FilterResult, ablations
 from training.corpus.duplicates import Likeness, fingerprint, likenesses, normal_words
 from training.corpus.foreign import convert_row
 from training.corpus.gates import Guard, codes_of, gates, recommended_ids
@@ -193,20 +193,20 @@ def traces() -> list[model.Trace]:
 
 
 @pytest.fixture(scope="module")
-def selection(traces: list[model.Trace]) -> Filtered:
+def selection(traces: list[model.Trace]) -> FilterResult:
     return select([Stored(traces)], TASK, stand_guard)
 
 
-def rows_of(shards: Sequence[Stored], found: Filtered) -> list[model.CorpusRow]:
+def rows_of(shards: Sequence[Stored], found: FilterResult) -> list[model.CorpusRow]:
     rows = kept_rows(shards, found.appraised, found.decisions[0])
     return sorted(rows, key=lambda row: (row.trace.trace_id, row.trace.source.place))
 
 
-def rejected(found: Filtered) -> list[model.Rejection]:
+def rejected(found: FilterResult) -> list[model.Rejection]:
     return sorted(rejections(found.appraised, found.decisions[0]), key=lambda one: one.place)
 
 
-def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[model.Trace], selection: Filtered) -> None:
+def test_shuffled_and_dealt_to_shards_one_corpus_comes_out(traces: list[model.Trace], selection: FilterResult) -> None:
     shuffled = traces[:]
     random.Random(3).shuffle(shuffled)
     shards = [Stored(shuffled[start::7]) for start in range(7)]
@@ -216,7 +216,7 @@ def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[mod
     assert other.funnels[0] == selection.funnels[0]
 
 
-def test_the_funnel_adds_up(traces: list[model.Trace], selection: Filtered) -> None:
+def test_the_funnel_adds_up(traces: list[model.Trace], selection: FilterResult) -> None:
     one = selection.funnels[0]
     assert one.traces == len(traces)
     assert one.kept == selection.decisions[0].kept
@@ -243,7 +243,7 @@ def test_one_reading_serves_every_ablation(traces: list[model.Trace]) -> None:
         assert "leak" in {code.code for code in alone.funnels[0].codes}
 
 
-def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[model.Trace], selection: Filtered) -> None:
+def test_a_size_matched_corpus_is_a_seeded_part_of_all(traces: list[model.Trace], selection: FilterResult) -> None:
     read_once = selection.appraised
     whole = {i for i, rank in enumerate(selection.decisions[0].ranks) if rank}
     draws = []
@@ -256,7 +256,7 @@ def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[model.
     assert decide(read_once, model.Rules(rows=10_000)).kept == len(whole)
 
 
-def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[model.Trace], selection: Filtered) -> None:
+def test_a_source_that_changed_between_readings_is_noticed(traces: list[model.Trace], selection: FilterResult) -> None:
     for changed in (traces[1:], traces[:1]):
         with pytest.raises(ArenaError) as caught:
             list(kept_rows([Stored(changed)], selection.appraised, selection.decisions[0]))

@@ -366,7 +366,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[str, str] = {}
 
 
-class Filtered(msgspec.Struct, frozen=True, kw_only=True):
+class FilterResult(msgspec.Struct, frozen=True, kw_only=True):
     """Sources under some filters, before anything is written. `arms` and `decisions` stand side by side."""
 
     sources: Sources
@@ -454,11 +454,11 @@ def filter_sources(
     *,
     executor: Executor = HERE,
     progress: Progress = no_progress,
-) -> Filtered:
+) -> FilterResult:
     """Read everything once and decide for every arm; several arms are cut to one size.
 
-    An arm that keeps nothing is left as it is: `Filtered.funnels` shows it, `write_filtered` refuses it. Raises what
-    reading a shard raises, and ArenaError V2120, V2052, V2027.
+    An arm that keeps nothing is left as it is: `funnels` show it, `write_filtered` refuses it. Raises what reading a
+    shard raises, and ArenaError V2120, V2052, V2027.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
     appraised = appraise(sources.shards, task, guard, executor=executor, progress=progress)
@@ -476,7 +476,7 @@ def filter_sources(
         cut("rows", min(one.kept for arm, one in zip(arms, decisions, strict=True) if arm.by == "rows"))
         first = zip(appraised, decisions[0].ranks, strict=True)
         cut("tokens", sum(trace.tokens or 0 for trace, rank in first if rank))
-    return Filtered(
+    return FilterResult(
         sources=sources,
         task=task,
         appraised=appraised,
@@ -488,7 +488,7 @@ def filter_sources(
 
 @rare_collections()
 def write_filtered(
-    filtered: Filtered,
+    filtered: FilterResult,
     out: Path,
     guard: Guard,
     *,

@@ -7,10 +7,10 @@ Every trajectory comes out of the Parquet view once, in the order of the log, as
 shard is a picklable value that can be read in any process, and again. Who emitted a call is what the host recorded;
 calls that the agent's Python made are in no message, and so in no verbatim trace.
 
-Where no request holds the whole episode, its conversation is rebuilt from events (`_Rebuilding`): what the model wrote,
-which calls ran and what they returned, in their order; an agent's own account of them is never read. Its requests
-decide two things: how the dialogue opened, and whether each completion was shown what stands before it; what it was not
-shown is named in `Rebuilt.lacks`. A call that the host never ran has no result, and the pairing rule says so.
+Where no request holds the whole episode, its conversation is made from events (`_EventConversation`): what the model
+wrote, which calls ran and what they returned, in their order; an agent's own account of them is never read. Its
+requests decide two things: how the dialogue opened, and whether each completion was shown what stands before it; what
+it was not shown is named in `Rebuilt.lacks`. A call that the host never ran has no result, and the pairing rule says so.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _OwedItem(msgspec.Struct, frozen=True):
     is_json: bool = False
 
 
-class _Rebuilding:
+class _EventConversation:
     """One episode while its conversation is put together. `query` and `tools` (an OpenAI `tools` array, JSON text) are
     the record's."""
 
@@ -95,7 +95,7 @@ class _Rebuilding:
         following = {turn.step: after for turn, after in itertools.zip_longest(turns, turns[1:])}
         for turn in self._turns:
             if turn.step in following:
-                self._look(turn, items)
+                self._note_unshown(turn, items)
                 messages += self._turn(turn, items, following[turn.step])
             else:
                 messages += self._by_agent(self._calls_of.get(turn.step, ()))
@@ -278,7 +278,7 @@ class _Rebuilding:
     def _answer(self, call: ExecutedCall, call_id: str) -> Message:
         return Message(role="tool", content=self._results[call.index], call_id=call_id)
 
-    def _look(self, turn: Turn, items: Sequence[_OwedItem]) -> None:
+    def _note_unshown(self, turn: Turn, items: Sequence[_OwedItem]) -> None:
         """Note what a completion was not shown. What stood in a message stands in every one that begins with it."""
         grown: dict[int, int | None] = {}  # a message of an earlier request -> one of this that goes on from it
         for number, item in enumerate(items):
@@ -478,7 +478,7 @@ def _conversation(talk: Conversation, query: str, tools: str) -> tuple[Sequence[
     sent = [message_of(chat, "llm") for chat in talk.messages]
     if talk.is_linear and not any("<tool_call>" in one.content for one in sent if one.role == "assistant"):
         return lift(sent), None
-    return _Rebuilding(talk, query, tools).conversation() or (sent, None)
+    return _EventConversation(talk, query, tools).conversation() or (sent, None)
 
 
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
