@@ -167,7 +167,9 @@ async def test_it_qualifies_or_not(life: Life) -> None:
 
 async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life: Life, sequencer: Sequencer) -> None:
     await life.decide("qualified", qualifying_e4=9_000)
-    payloads, body = episode(1, race_id=RACE)
+    payloads, body = episode(1, race_id=RACE)  # the first verdict is under another prompt than the race's
+    counted = replace(payloads[2].verdict, prompt_sha256=PAPER.rubric.prompt_sha256, quality_e4=5_000)
+    payloads += [replace(payloads[2], verdict=counted)]
     await sequencer.append([replace(each, subject=SUBJECT) for each in payloads], [body])
     stages = []
     for count in range(1, len(finished().stream) + 1):
@@ -188,10 +190,9 @@ async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life:
     assert own.stood is not None and (own.stood.standing.rank, own.race.agents) == (1, 2)
     assert own.race.top_agent_version_id == RACER and "rank 1 of 2, took the top" in shown
     assert own.stood.standing.low_e4 <= own.stood.standing.race_score_e4 <= own.stood.standing.high_e4
-    assert [(each.sentences, each.is_solved) for each in found.problems] == [
-        (("It searches before it answers.",), True)
-    ]
-    said = f"solved {found.problems[0].problem_id}, judged "
+    (told,) = found.problems
+    assert (told.sentences, told.is_solved, told.quality_e4) == (("It searches before it answers.",), True, 5_000)
+    said = f"solved {told.problem_id}, judged "
     assert said in shown and "It searches before it answers." in shown and "a trace: arena view NUMBER" in shown
 
 
