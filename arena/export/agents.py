@@ -20,7 +20,8 @@ from arena.export.files import AGENTS, POLICIES, SOURCES, write_named
 from arena.export.model import LogRange, Manifest, Request, ShardFile
 from arena.policy import Policy
 from arena.race.machine import force_of, replay, stream_of
-from arena.race.settle import readable_policy, source_opening_ms
+from arena.race.schedule import opening_ms
+from arena.race.settle import readable_policy
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord, Subject
 from arena.secrets import holds_secret, scrub
 from arena.visibility.rule import Moment, may_see
@@ -70,12 +71,14 @@ class Promotion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def promotion_of(seq: int, settlement: SettlementRecord) -> Promotion | None:
-    """The promotion a settlement record tells of; None where there is none, or none that names its time."""
+    """The promotion a settlement record tells of; None where there is none, or none that names its time by inputs and
+    policy: it opens nothing."""
+    policy = readable_policy(settlement) if settlement.state == "settled" and settlement.is_promotion else None
+    if policy is None or settlement.inputs is None:
+        return None
     try:
-        opens_ms = source_opening_ms(settlement)
-    except (ArenaError, ValueError, OverflowError, OSError, KeyError):
-        return None  # it states no time, or none that any calendar has: it opens nothing
-    if opens_ms is None:
+        opens_ms = opening_ms(settlement.inputs.closes_ms, policy)
+    except (ValueError, OverflowError, OSError, KeyError):  # none that any calendar has
         return None
     agent = settlement.top_agent_version_id
     return Promotion(seq=seq, race_id=settlement.race_id, agent_version_id=agent, opens_ms=opens_ms)

@@ -183,8 +183,6 @@ def read_releases(folder: Path) -> tuple[model.ReleaseRecord, ...]:
 
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-_NOTHING = b'"content":null,"body":null,"withheld":null}'  # how a row without contents ends
-_CONTENT, _BODY, _END = b'"content":', b',"body":', b',"withheld":null}'
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -321,12 +319,6 @@ def log_row(
     )
 
 
-def whole_line(record: model.SignedRecord, body: bytes | None) -> bytes:
-    """The line of a whole row, as `LogRow` is encoded, with the signed bytes copied once."""
-    envelope = msgspec.json.encode(log_row(record)).removesuffix(_NOTHING)
-    return b"".join((envelope, _CONTENT, record.content, _BODY, body or b"null", _END))
-
-
 def _row(
     record: model.SignedRecord,
     content: model.RecordContent | None,
@@ -335,10 +327,11 @@ def _row(
 ) -> Assembled:
     """A record whole, or a stub."""
     is_whole = content is not None and withheld is None
+    row = log_row(record, content=record.content, body=body) if is_whole else log_row(record, withheld=withheld)
     return Assembled(
         **model.envelope_of(record),
         race_id=race_of(content) if content else "",
-        line=whole_line(record, body) if is_whole else msgspec.json.encode(log_row(record, withheld=withheld)),
+        line=msgspec.json.encode(row),
         kind=kind_of(content) if content is not None and is_whole else "",
         withheld=withheld,
     )

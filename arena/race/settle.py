@@ -17,7 +17,6 @@ from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
 from arena.race import weights
 from arena.race.draw import draw_problems, race_seed
-from arena.race.schedule import opening_ms
 from arena.race.scores import (
     AgentScore,
     FieldScores,
@@ -301,19 +300,6 @@ def evidence_needed(record: SettlementRecord | None) -> int | None:
     return (
         weights.needed(policy.promotion, len(record.inputs.validators)) if policy.promotion.kind == "evidence" else None
     )
-
-
-def source_opening_ms(settlement: SettlementRecord) -> int | None:
-    """When the source of the agent that a settlement promoted opens; None where it promoted none.
-
-    Raises ArenaError V2050 for a promotion that does not state its inputs, or another policy than it names: such a one
-    names no time.
-    """
-    if settlement.state != "settled" or not settlement.is_promotion:
-        return None
-    policy = policy_of(settlement)
-    assert settlement.inputs is not None  # `policy_of` read them
-    return opening_ms(settlement.inputs.closes_ms, policy)
 
 
 def inputs_again(
