@@ -32,7 +32,7 @@ import msgspec
 from msgspec.structs import replace
 
 from foundation.canonical import content_hash, file_sha256
-from foundation.durable_files import write_whole
+from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import Progress
 from training.model import TrainingStage
@@ -391,9 +391,7 @@ def installed() -> dict[str, str]:
 
 def read_lineage(path: Path) -> RunLineage:
     """The lineage in a file. Raises ArenaError V2124 for an absent one, V2166 for one that can't be read."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=RunLineage)
-    except OSError as error:
-        raise ArenaError("V2124", f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise ArenaError("V2166", f"{path}: {error}") from error
+    with coded(path, "V2124"):
+        content = path.read_bytes()
+    with coded(path, "V2166"):
+        return msgspec.json.decode(content, type=RunLineage)

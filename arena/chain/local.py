@@ -39,8 +39,9 @@ from arena.chain.port import (
     hash_refusal,
     weights_refusal,
 )
-from foundation.canonical import UNREADABLE_JSON, canonical_bytes
+from foundation.canonical import canonical_bytes
 from foundation.codes import BLOCK_AHEAD
+from foundation.durable_files import coded
 from foundation.errors import ArenaError, Failure
 
 EXTRINSIC_DOMAIN = b"agent-arena/local-chain/1\n"
@@ -483,12 +484,10 @@ class RemoteSubtensor(Twin):
 
     async def _ask(self, kind: type[_Answer], question: ChainQuestion) -> _Answer:
         content = await asyncio.to_thread(self._post, msgspec.json.encode(question))
-        try:
+        with coded(f"{self._url}: no answer of a local chain", _AWAY):
             answer = msgspec.json.decode(content, type=ChainAnswer)
             if answer.failure is None:
                 return msgspec.convert(answer.value, kind)
-        except UNREADABLE_JSON as error:
-            raise ArenaError(_AWAY, f"{self._url}: no answer of a local chain") from error
         raise ArenaError(answer.failure.code, answer.failure.detail)
 
     def _post(self, body: bytes) -> bytes:

@@ -23,6 +23,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from harness.catalogue.lucene import open_engine, read_lucene_manifest, require_packages
 from harness.catalogue.port import Catalogue, SearchRequest
@@ -226,12 +227,8 @@ _REFUSAL = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-lengt
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 picks a free one. Raises ArenaError V2014 when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
+    with coded(f"{host} port {port}", "V2014"):
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise ArenaError(
-            "V2014", f"{host} port {port}: {os.strerror(error.errno) if error.errno else error}"
-        ) from error
     # accepted sockets inherit it; asyncio sets it only on sockets that name their protocol, and without it an answer
     # written in two parts waits 40 ms for the client's acknowledgement
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -20,6 +20,7 @@ import msgspec
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import BAD_REQUEST, NO_ENDPOINT, SHAPE_NOT_SERVED
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from harness.inference.client import code_of_status, explain_refusal
 from training.model import Decode, Sampled
@@ -163,10 +164,9 @@ class VllmSampler:
 
     def _served(self) -> dict[str, _Model]:
         """All models and adapters that are served, by name."""
-        try:
-            listed = msgspec.json.decode(self._ask("GET", "models", None), type=_Models)
-        except UNREADABLE_JSON as error:
-            raise ArenaError("U3003", f"{error} in the list of models") from error
+        content = self._ask("GET", "models", None)
+        with coded("the list of models", "U3003"):
+            listed = msgspec.json.decode(content, type=_Models)
         return {model.id: model for model in listed.data}
 
     def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> bytes:

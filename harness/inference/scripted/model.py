@@ -19,6 +19,7 @@ import orjson
 
 from foundation.canonical import foreign_text
 from foundation.codes import BAD_REQUEST, NO_ENDPOINT
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from harness.inference.port import ModelReply, Upstream
 from harness.inference.reply import read_reply
@@ -56,10 +57,8 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
         raise ArenaError(NO_ENDPOINT, f"HTTP 404: model {model!r} does not exist; known: {', '.join(known)}")
     if request.get("stream"):
         raise ArenaError(BAD_REQUEST, "HTTP 400: this server does not stream")
-    try:
+    with coded("HTTP 400: the request is not well formed", BAD_REQUEST):
         asked = msgspec.convert(request, _Request)
-    except msgspec.ValidationError as error:
-        raise ArenaError(BAD_REQUEST, f"HTTP 400: the request is not well formed: {error}") from error
     texts: list[tuple[str, str]] = [(message.role, message.text) for message in asked.messages]
     offered = {tool.function.name for tool in asked.tools or ()}
     system = "\n".join(text for role, text in texts if role == "system")
