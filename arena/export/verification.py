@@ -8,7 +8,6 @@ tell why a stub is a stub: that is the exporter's word.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import tempfile
 from collections import defaultdict
@@ -32,6 +31,7 @@ from arena.export.files import (
     read_lines,
     read_manifest,
     read_row,
+    read_rows,
     read_scrubbed,
     shard_name,
     signer_of,
@@ -39,7 +39,7 @@ from arena.export.files import (
 from arena.export.model import Cursor, LogRow, Manifest, ShardFile, Trajectory
 from arena.policy import Policy
 from arena.records.body import decode_content
-from arena.records.inspection import RecordFinding, inspect
+from arena.records.inspection import RecordFinding
 from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.model import (
     EvaluationRecord,
@@ -51,7 +51,7 @@ from arena.records.model import (
     entry_of,
     envelope_of,
 )
-from arena.records.verification import LogCheck, VerifyReport
+from arena.records.verification import LogCheck, VerifyReport, inspect_all
 from arena.secrets import holds_secret
 from foundation.canonical import file_sha256
 from foundation.codes import VERIFIER_DIED
@@ -116,7 +116,7 @@ def verify_export(
         points = _read_range(manifest, verify_signature)
         rows = _Rows(folder, manifest, LogCheck([*points, *checkpoints], starts=[log.start]), progress)
         with rare_collections():
-            found, wrong = rows.verify(look_all(rows.lines(), verify_signature, executor))
+            found, wrong = rows.verify(look_all(rows.read(), verify_signature, executor))
     except ArenaError as error:
         if error.failure.code == VERIFIER_DIED:
             raise
@@ -189,28 +189,26 @@ class _Rows:
         self._references: dict[int, bytes] = {}  # lines by record number
         self._release_lines: dict[str, tuple[int, bytes]] = {}  # of releases in front of the range
 
-    def lines(self) -> Iterator[bytes]:
-        """The lines of references and log, in order."""
+    def read(self) -> Iterator[LogRow]:
+        """References and log, in order."""
         for path in self._paths:
-            for line in read_lines(self._folder / path):
+            for row in read_rows(self._folder / path):
                 self._outside += path == REFERENCES
-                yield line
+                yield row
 
-    def verify(self, looked: Iterable[tuple[bytes, RecordFinding | str]]) -> tuple[VerifyReport, list[Wrong]]:
+    def verify(self, looked: Iterable[tuple[LogRow, RecordFinding]]) -> tuple[VerifyReport, list[Wrong]]:
         """First chain, tree and signatures; then rules, trajectories and every file. Raises ArenaError V2050."""
         log = self._manifest.log
-        for number, (line, finding) in enumerate(looked, 1):
-            if isinstance(finding, str):
-                raise ArenaError("V2050", f"line {number} of {', '.join(self._paths)}: {finding}")
+        for number, (row, finding) in enumerate(looked, 1):
             if finding.validator != log.validator:
                 raise _wrong(finding.seq, "it is of another log")
-            self._note(finding, line)
+            self._note(finding, row)
             if number > self._outside:
                 self._check.take(finding)
             elif finding.faults or finding.payload is None or finding.seq > log.last_seq:
                 raise _wrong(finding.seq, "a reference is a whole, signed record up to the end of the range")
             else:
-                self._references[finding.seq] = line
+                self._references[finding.seq] = msgspec.json.encode(row)
             if number % PAGE == 0:
                 self._tell(number)
         found = self._check.report()
@@ -222,16 +220,16 @@ class _Rows:
         with tempfile.TemporaryDirectory(prefix="arena-export-") as name, ThreadPoolExecutor(2) as threads:
             return found, _compare(self._manifest, self._remade(Path(name), threads))
 
-    def _note(self, finding: RecordFinding, line: bytes) -> None:
+    def _note(self, finding: RecordFinding, row: LogRow) -> None:
         """Keep what other rows refer to of a whole row."""
         payload, seq = finding.payload, finding.seq
         if isinstance(payload, ReleaseRecord):
             self._releases.setdefault(payload.race_id, payload)
             if seq < self._manifest.log.first_seq:
-                self._release_lines.setdefault(payload.race_id, (seq, line))
+                self._release_lines.setdefault(payload.race_id, (seq, msgspec.json.encode(row)))
         elif isinstance(payload, VerdictRecord):
-            self._verdicts[payload.verdict.body_sha256].append((seq, bytes(read_row(line).content or b"")))
-        elif isinstance(payload, SettlementRecord) and not holds_secret(bytes(read_row(line).content or b"")):
+            self._verdicts[payload.verdict.body_sha256].append((seq, bytes(row.content or b"")))
+        elif isinstance(payload, SettlementRecord) and not holds_secret(bytes(row.content or b"")):
             promotion = promotion_of(seq, payload)
             self._promotions += [promotion] if promotion else []
 
@@ -349,41 +347,22 @@ def _wrong(seq: int, detail: str) -> ArenaError:
     return ArenaError("V2050", f"record {seq}: {detail}")
 
 
-_FOUND = msgspec.msgpack.Decoder(list[RecordFinding | str])
-
-
-def look(line: bytes, verify_signature: Verifier) -> RecordFinding | str:
-    """What one line of `log/` or of the references, without its end, is by itself, or why it can't be read."""
-    try:
-        row = read_row(line)
-    except ArenaError as error:
-        return error.failure.detail
-    return inspect(entry_of(row, row.content, row.body), verify_signature)
-
-
 def look_all(
-    lines: Iterable[bytes], verify_signature: Verifier, executor: Executor
-) -> Iterator[tuple[bytes, RecordFinding | str]]:
-    """Every line, in order. `verify_signature` is a function of a module, so that other processes can import it.
-
-    Raises ArenaError V2052 for lines that are lost again and again.
-    """
-    jobs, given = itertools.tee(_batches(lines))
-    found = executor.map(functools.partial(_look_packed, verify_signature), jobs, died=VERIFIER_DIED)
-    for batch, packed in zip(given, found, strict=True):
-        yield from zip(batch, _FOUND.decode(packed), strict=True)
+    rows: Iterable[LogRow], verify_signature: Verifier, executor: Executor
+) -> Iterator[tuple[LogRow, RecordFinding]]:
+    """Every row with what it is by itself, in order. `verify_signature` is a function of a module, so that other
+    processes can import it. Raises as `inspect_all`."""
+    jobs, given = itertools.tee(_batches(rows))
+    entries = ([entry_of(row, row.content, row.body) for row in batch] for batch in jobs)
+    for batch, found in zip(given, inspect_all(verify_signature, executor, entries), strict=True):
+        yield from zip(batch, found, strict=True)
 
 
-def _look_packed(verify_signature: Verifier, lines: list[bytes]) -> bytes:
-    """What a process does: findings as MessagePack, a fifth of what pickle costs."""
-    return msgspec.msgpack.encode([look(line, verify_signature) for line in lines])
-
-
-def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    batch, size = list[bytes](), 0
-    for line in lines:
-        batch.append(line)
-        size += len(line)
+def _batches(rows: Iterable[LogRow]) -> Iterator[list[LogRow]]:
+    batch, size = list[LogRow](), 0
+    for row in rows:
+        batch.append(row)
+        size += len(bytes(row.content or b"")) + len(bytes(row.body or b""))
         if len(batch) == BATCH_LINES or size >= BATCH_BYTES:
             yield batch
             batch, size = [], 0
