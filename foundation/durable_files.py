@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
@@ -86,6 +86,15 @@ def whole_folder(folder: Path, *, replaced: str = "") -> Iterator[Path]:
             raise ArenaError("V2027", f"another command is writing to {folder}") from None
         finally:
             os.close(descriptor)
+
+
+def try_lock(file: int | IO[Any]) -> bool:
+    """Whether the lock of an open file could be had at once. It lasts until the file is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def move_into_place(finished: Path, path: Path) -> None:

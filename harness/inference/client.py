@@ -9,7 +9,6 @@ imported on first use.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import re
 import time
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, NO_TURN
-from foundation.durable_files import coded
+from foundation.durable_files import coded, try_lock
 from foundation.errors import ArenaError
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
 from harness.inference.reply import read_reply
@@ -94,8 +93,7 @@ def _is_taken(slot: Path, held: contextlib.ExitStack) -> bool:
     with coded(slot, "V2027"), contextlib.ExitStack() as opened:
         slot.parent.mkdir(parents=True, exist_ok=True)
         file = opened.enter_context(slot.open("ab"))
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if try_lock(file):
             held.enter_context(opened.pop_all())
             return True
     return False

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import functools
 import itertools
 import os
@@ -23,7 +22,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from foundation.durable_files import coded
+from foundation.durable_files import coded, try_lock
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 
@@ -217,15 +216,11 @@ def lease_uid(locks: Path = _LOCKS) -> Iterator[int]:
     for uid in range(FIRST_UID, LAST_UID + 1):
         descriptor = os.open(locks / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            continue
-        try:
-            yield uid
+            if try_lock(descriptor):
+                yield uid
+                return
         finally:
             os.close(descriptor)
-        return
     raise ArenaError("V2002", f"all uids from {FIRST_UID} to {LAST_UID} are in use")
 
 
