@@ -18,8 +18,7 @@ from training.agents import distilled_prompt
 from training.corpus.building import read_rows
 from training.corpus.exports import export_shards, open_export
 from training.corpus.model import CorpusRow, ExecutedTrace, Rewritten, TraceFacts, TraceSource, assemble_trace
-from training.rewriting.grounding import refusal
-from training.rewriting.known_facts import CallStep, CallTimeline
+from training.rewriting.grounding import CallStep, CallTimeline, refusal
 from training.rewriting.writing import Rewrite, broken, rewrite, with_calls
 from training.trac.asking import Asker
 from training.trac.scripted import ScriptedModels

@@ -25,9 +25,8 @@ from training.corpus.building import Sources
 from training.corpus.exports import ViewShard
 from training.corpus.model import ExecutedTrace, Quarantined, RejectCode, Rewritten, Trace, assemble_trace
 from training.corpus.selection import Shard
-from training.rewriting.grounding import refusal
-from training.rewriting.known_facts import CallStep, CallTimeline, prompt_text
-from training.trac.asking import Asker, Chat, Usage, is_of_trace, read_json
+from training.rewriting.grounding import CallStep, CallTimeline, refusal
+from training.trac.asking import Asker, Chat, Usage, is_of_trace, prompt_text, read_json
 
 STEPS_MAX = 40
 REPLIES_MAX = 3  # to one step, the refused ones included
@@ -139,7 +138,7 @@ def report(found: Sequence[Rewrite], by: Rewritten, asker: Asker, sources: Seque
 
 def written_by(writer: str) -> Rewritten:
     """The writer with the prompt it is asked by."""
-    return Rewritten(writer=writer, prompt_sha256=text_hash(prompt_text("think")))
+    return Rewritten(writer=writer, prompt_sha256=text_hash(prompt_text("rewriting", "think")))
 
 
 def rewrite(trace: ExecutedTrace, by: Rewritten, asker: Asker, would_reject: WouldReject) -> Rewrite:
@@ -203,7 +202,7 @@ def thought_chat(timeline: CallTimeline, thoughts: Sequence[str]) -> Chat:
     ]
     step = timeline.steps[len(thoughts)]
     shown = {"request": timeline.query, "done": done, "next": {"tool": step.name, "arguments": step.arguments}}
-    return ("system", prompt_text("think")), ("user", msgspec.json.encode(shown).decode())
+    return ("system", prompt_text("rewriting", "think")), ("user", msgspec.json.encode(shown).decode())
 
 
 class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from foundation.canonical import text_hash
 from foundation.codes import BAD_REQUEST
 from foundation.errors import ArenaError, Failure
 from foundation.long_work import PhaseProgress
-from harness.chat import Call, Message, chat_row
+from harness.chat import Call, ChatMessage, Message, chat_row, message_of
 from harness.inference.port import ModelReply, Upstream
 from harness.inference.reply import arguments_text
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
@@ -126,7 +126,7 @@ class TokenUpstream:
     def complete(self, request: str) -> ModelReply:
         """One turn. Raises GuestCallError A1040 when the prompt leaves no room in the context."""
         fields = msgspec.json.decode(request, type=dict[str, Any])
-        messages = tuple(_message(message) for message in fields["messages"])
+        messages = tuple(map(message_of, msgspec.convert(fields["messages"], list[ChatMessage])))
         tools = msgspec.json.encode(fields.get("tools", [])).decode()
         prompt, added, is_continued = self._prompt(messages, tools)
         room = self._decode.context_tokens_max - len(prompt)
@@ -138,10 +138,11 @@ class TokenUpstream:
         parsed = self._codec.parse(sampled.token_ids)
         self._turn += 1
         calls = tuple(  # in the form that a race gives them to the agent
-            msgspec.structs.replace(call, arguments=arguments_text(call.arguments)) for call in parsed.calls
+            msgspec.structs.replace(call, arguments=arguments_text(call.arguments), emitter=None)
+            for call in parsed.calls
         )
-        reply = chat_row(msgspec.structs.replace(parsed, reasoning="", calls=calls))
-        self._sent, self._ids, self._sampled = (*messages, _message(reply)), prompt, sampled.token_ids
+        said = msgspec.structs.replace(parsed, reasoning="", calls=calls)
+        self._sent, self._ids, self._sampled = (*messages, said), prompt, sampled.token_ids
         tokens = TurnTokens(
             is_continued=is_continued,
             prompt=added,
@@ -157,7 +158,7 @@ class TokenUpstream:
             finish_reason=finish,
             prompt_tokens=len(prompt),
             completion_tokens=len(sampled.token_ids),
-            message=msgspec.json.encode(reply).decode(),
+            message=msgspec.json.encode(chat_row(said)).decode(),
             logprobs=msgspec.json.encode(tokens).decode(),
         )
 
@@ -170,19 +171,6 @@ class TokenUpstream:
                 return bridged, bridged[len(self._ids) + len(self._sampled) :], True
         prompt = self._codec.prompt(messages, tools)
         return prompt, prompt, False
-
-
-def _message(plain: dict[str, Any]) -> Message:
-    calls = [
-        Call(id=call.get("id", ""), name=call["function"]["name"], arguments=call["function"]["arguments"])
-        for call in plain.get("tool_calls") or ()
-    ]
-    return Message(
-        role=plain["role"],
-        content=plain.get("content") or "",
-        calls=tuple(calls),
-        call_id=plain.get("tool_call_id", ""),
-    )
 
 
 _UNIT = 10_000

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from torch.utils.data import Sampler
 from transformers.trainer_pt_utils import get_length_grouped_indices
 from trl.trainer.sft_config import SFTConfig
-from trl.trainer.sft_trainer import SFTTrainer
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling, SFTTrainer
 
 from foundation.errors import ArenaError
 from training.model import TokenRow
@@ -80,7 +80,7 @@ def _train(
         args=sft_config(recipe, engine, rate, processes),
         train_dataset=_dataset(rows if processes.count == 1 else [*rows, FILLER]),
         eval_dataset=_dataset(dev) if dev else None,
-        data_collator=_Collator(pad_id),
+        data_collator=DataCollatorForLanguageModeling(pad_token_id=pad_id),
         peft_config=lora_config(recipe.lora),
         callbacks=[watch],
     )
@@ -164,26 +164,6 @@ class RowOrder(Sampler):  # type: ignore[type-arg]
         drawn = torch.Generator().manual_seed(self._seed + self._epoch) if self._epoch else None
         yield from get_length_grouped_indices(self._lengths, self._step_rows, generator=drawn)
         yield from [len(self._lengths)] * (len(self) - len(self._lengths))
-
-
-class _Collator:
-    """Pads ids and labels on the right; what is padding is neither seen nor learnt."""
-
-    def __init__(self, pad_id: int) -> None:
-        self._pad_id = pad_id
-
-    def __call__(self, examples: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
-        longest = max(len(example["input_ids"]) for example in examples)
-
-        def padded(name: str, filler: int) -> Any:
-            return torch.tensor([list(e[name]) + [filler] * (longest - len(e[name])) for e in examples])
-
-        seen = [[1] * len(e["input_ids"]) + [0] * (longest - len(e["input_ids"])) for e in examples]
-        return {
-            "input_ids": padded("input_ids", self._pad_id),
-            "labels": padded("labels", IGNORED),
-            "attention_mask": torch.tensor(seen),
-        }
 
 
 def _dataset(rows: Sequence[TokenRow]) -> Any:

@@ -8,10 +8,12 @@ does the last of `SILENT_MAX` questions in a row without an answer. What was ans
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
@@ -203,6 +205,12 @@ def write_results(out: Path, report: tuple[str, msgspec.Struct], rows: Mapping[s
         for name, every in rows.items():
             write_whole(out / name, b"".join(msgspec.json.encode(row) + b"\n" for row in every))
         write_whole(out / report[0], msgspec.json.format(msgspec.json.encode(report[1])) + b"\n")
+
+
+@functools.cache
+def prompt_text(room: str, name: str) -> str:
+    """The text of a name among the prompts of a room here, package data."""
+    return files(f"training.{room}").joinpath("prompts", f"{name}.txt").read_text("utf-8")
 
 
 def prompt_tokens_bound(chat: Chat) -> int:

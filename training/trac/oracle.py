@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from math import comb
 from typing import Literal, get_args
 
@@ -39,7 +38,7 @@ from problems.titles import TitleMatcher
 from training.corpus.gates import answered
 from training.corpus.model import Trace
 from training.rollouts.rollout import InProcessSandbox, OwnEndpoint
-from training.trac.asking import Answer, Asker, Chat, Usage, is_of_trace, prompt_tokens_bound, read_json
+from training.trac.asking import Answer, Asker, Chat, Usage, is_of_trace, prompt_text, prompt_tokens_bound, read_json
 
 Dimension = Literal["intent", "search", "observation", "justification", "supervisor"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -131,7 +130,7 @@ def annotator_chat(trace: RenderedTrace, dimension: Dimension, earlier: Sequence
     question, kinds = QUESTIONS[dimension]
     is_supervisor = dimension == "supervisor"
     form = _FORM + (', "train_use_decision": false}' if is_supervisor else "}")
-    system = _prompt_text("annotate").format(question=question, form=form, kinds=" or ".join(kinds))
+    system = prompt_text("trac", "annotate").format(question=question, form=form, kinds=" or ".join(kinds))
     shown = trace.text
     if is_supervisor:
         plain = [{"dimension": one.dimension, "score": one.score, "why": one.explanation} for one in earlier]
@@ -159,7 +158,7 @@ def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> A
 
 def author_chat(trace: RenderedTrace, targets: tuple[str, ...]) -> Chat:
     """The conversation that asks for a tasklet."""
-    return ("system", _prompt_text("tasklet").format(targets=", ".join(targets))), ("user", trace.text)
+    return ("system", prompt_text("trac", "tasklet").format(targets=", ".join(targets))), ("user", trace.text)
 
 
 def check_tasklet(text: str, targets: tuple[str, ...]) -> Tasklet:
@@ -189,12 +188,6 @@ def ungrounded(tasklet: Tasklet, catalogue: Catalogue, pages: int) -> tuple[str,
         for product in catalogue.search(SearchRequest(q=term, page=str(page)))
     }
     return tuple(one for one in tasklet.target_ids if one not in found)
-
-
-@functools.cache
-def _prompt_text(name: str) -> str:
-    """The prompt of a name, package data, with its slots in braces."""
-    return files("training.trac").joinpath("prompts", f"{name}.txt").read_text("utf-8")
 
 
 Fate = Literal[
