@@ -122,13 +122,14 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
 
 CODES: tuple[RejectCode, ...] = get_args(RejectCode)  # in the order they are applied
 EXAMPLES = 5
+_READ, _KEPT = "read", "kept"  # counted beside the codes
 
 
 def funnel_of(appraised: Appraisals, decision: Decision, names: Mapping[str, str] = {}) -> Funnel:
     """The funnel of a decision. Reads every appraisal once. `names` of agent versions by id, where they are known."""
-    before, after, whole = _Measured(), _Measured(), _Part()
-    days, buckets, agents = (defaultdict[str, _Part](_Part) for _ in range(3))
-    alone, removed = Counter[RejectCode](), Counter[RejectCode]()
+    before, after, whole = _Measured(), _Measured(), Counter[str]()
+    days, buckets, agents = (defaultdict[str, Counter[str]](Counter) for _ in range(3))
+    alone, removed = Counter[str](), Counter[str]()
     examples: dict[RejectCode, list[tuple[int, str]]] = defaultdict(list)
     unjudged = 0
     for one, rank, found in zip(appraised, decision.ranks, decision.codes, strict=True):
@@ -136,7 +137,7 @@ def funnel_of(appraised: Appraisals, decision: Decision, names: Mapping[str, str
         for measured in (before, after) if rank else (before,):
             measured.add(one)
         for part in (whole, days[one.day], buckets[one.bucket], agents[one.agent]):
-            part.add(rank > 0, found)
+            part.update((_READ, _KEPT) if rank else (_READ, *found))
         alone.update(found if len(found) == 1 else ())
         removed.update([min(found, key=CODES.index)] if found else ())
         for code in found:
@@ -144,11 +145,11 @@ def funnel_of(appraised: Appraisals, decision: Decision, names: Mapping[str, str
             examples[code] = sorted([*examples[code], (zlib.crc32(one.place.encode()), one.place)])[:EXAMPLES]
     return Funnel(
         rules=decision.rules,
-        traces=whole.traces,
-        kept=whole.kept,
+        traces=whole[_READ],
+        kept=whole[_KEPT],
         codes=tuple(
             CodeCount(code=code, count=count, alone=alone[code], examples=tuple(place for _, place in examples[code]))
-            for code, count in _in_order(whole.codes)
+            for code, count in _in_order(whole)
         ),
         removed=_in_order(removed),
         days=_slices_of(days),
@@ -189,27 +190,14 @@ class _Measured:
         )
 
 
-class _Part(msgspec.Struct):
-    """What some traces came to while they are added."""
-
-    traces: int = 0
-    kept: int = 0
-    codes: Counter[RejectCode] = msgspec.field(default_factory=Counter)
-
-    def add(self, stays: bool, found: Sequence[RejectCode]) -> None:
-        self.traces += 1
-        self.kept += stays
-        self.codes.update(found)
-
-
-def _slices_of(parts: Mapping[str, _Part], titles: Mapping[str, str] = {}) -> tuple[Slice, ...]:
+def _slices_of(counts: Mapping[str, Counter[str]], titles: Mapping[str, str] = {}) -> tuple[Slice, ...]:
     return tuple(
-        Slice(name=name, traces=one.traces, kept=one.kept, codes=_in_order(one.codes), title=titles.get(name, ""))
-        for name, one in sorted(parts.items())
+        Slice(name=name, traces=one[_READ], kept=one[_KEPT], codes=_in_order(one), title=titles.get(name, ""))
+        for name, one in sorted(counts.items())
     )
 
 
-def _in_order(counts: Counter[RejectCode]) -> tuple[tuple[RejectCode, int], ...]:
+def _in_order(counts: Counter[str]) -> tuple[tuple[RejectCode, int], ...]:
     return tuple((code, counts[code]) for code in CODES if counts[code])
 
 

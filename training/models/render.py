@@ -9,10 +9,12 @@ Sources: paper B.1 and B.2.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +34,8 @@ _CALLS = re.compile(r"<tool_call>(.*?)</tool_call>|<tool_call>(.*)", re.DOTALL)
 
 def masked_runs(token_ids: Sequence[int], mask: Sequence[int]) -> list[tuple[int, ...]]:
     """The runs of tokens whose mask is 1, in order. Raises ValueError when the two differ in length."""
-    if len(token_ids) != len(mask):
-        raise ValueError(f"{len(token_ids)} tokens, {len(mask)} mask bits")
-    runs: list[list[int]] = []
-    was = 0
-    for token, bit in zip(token_ids, mask, strict=True):
-        if bit:
-            if not was:
-                runs.append([])
-            runs[-1].append(token)
-        was = bit
-    return [tuple(run) for run in runs]
+    runs = itertools.groupby(zip(token_ids, mask, strict=True), key=itemgetter(1))
+    return [tuple(token for token, _ in run) for bit, run in runs if bit]
 
 
 def mask_defect(row: TokenRow, messages: Iterable[Message], codec: Qwen3Codec) -> str | None:
@@ -71,9 +64,7 @@ def mask_defect(row: TokenRow, messages: Iterable[Message], codec: Qwen3Codec) -
 
 
 def run_defect(run: Sequence[int], codec: Qwen3Codec) -> str | None:
-    """What no sampled turn may be: empty, or holding a token that only the template writes."""
-    if not run:
-        return "has no token"
+    """What no sampled turn may hold: a token that only the template writes."""
     forged = set(codec.template_only_ids) & set(run)
     return f"holds the template's token {min(forged)}" if forged else None
 
@@ -183,8 +174,6 @@ class Qwen3Codec:
         mask = self._without_empty_thought(sample.token_ids, [int(bit) for bit in sample.loss_mask])
         if len(mask) > tokens_max:
             raise UnfitRowError(f"{trace_id[:12]}: {len(mask)} tokens, {tokens_max} are allowed")
-        if not any(mask):
-            raise UnfitRowError(f"{trace_id[:12]}: no assistant turn to learn")
         return TokenRow(trace_id=trace_id, token_ids=tuple(sample.token_ids), mask=mask, prompt_length=mask.index(1))
 
     def parse(self, token_ids: tuple[int, ...]) -> Message:

@@ -217,9 +217,7 @@ def render_page(document: Document) -> str:
         dollars=lambda micro: "–" if micro is None else f"{micro / 1_000_000:.6f}" if micro else "no price",
         seconds=lambda ms: "–" if ms is None else f"{ms / 1_000:.3g} s",
     )
-    groups: dict[str, list[Published]] = {}
-    for row in document.published:
-        groups.setdefault(row.group, []).append(row)
+    groups = {name: [*rows] for name, rows in itertools.groupby(document.published, key=lambda row: row.group)}
     template = environment.from_string(files("training.report").joinpath("page.html.j2").read_text("utf-8"))
     harnesses = (BENCHMARK_HARNESS, OWN_HARNESS)
     return template.render(document=document, groups=groups, methods=METHODS, harnesses=harnesses).lstrip()

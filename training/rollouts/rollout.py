@@ -229,6 +229,16 @@ def read_line(
     """The episode of an evaluation; `tools` are the schemas of its profile, `episode_ms` the time that it took."""
     body, outcome = evaluation.body, evaluation.outcome
     failures = [getattr(event, "failure", None) for event in body.events]
+    scored: dict[str, Any] = {}
+    if isinstance(outcome, OutcomeScore):
+        axes = {axis: [getattr(slot, axis) for slot in outcome.slots] for axis in AXES}
+        scored = {
+            "reward": outcome.reward_e4 / _UNIT,
+            "is_success": outcome.is_success,
+            "is_gt_exact": outcome.is_gt_exact,
+            "rule": outcome.rule_e4 / _UNIT,
+            "axes": {axis: (sum(one.hits for one in own), sum(one.total for one in own)) for axis, own in axes.items()},
+        }
     result = EpisodeResult(
         problem_id=body.problem_id,
         bucket=body.bucket,
@@ -247,22 +257,8 @@ def read_line(
             cost_micro_usd=body.totals.cost_micro_usd,
             episode_ms=episode_ms,
         ),
+        **scored,
     )
-    if isinstance(outcome, OutcomeScore):
-        result = msgspec.structs.replace(
-            result,
-            reward=outcome.reward_e4 / _UNIT,
-            is_success=outcome.is_success,
-            is_gt_exact=outcome.is_gt_exact,
-            rule=outcome.rule_e4 / _UNIT,
-            axes={
-                axis: (
-                    sum(getattr(slot, axis).hits for slot in outcome.slots),
-                    sum(getattr(slot, axis).total for slot in outcome.slots),
-                )
-                for axis in AXES
-            },
-        )
     return EpisodeLine(result=result, query=job.problem.query, messages=messages_of(body), tools=tools, rollout=rollout)
 
 

@@ -130,7 +130,10 @@ class PrefixTree:
         while True:
             near, common = None, 0
             for child in place.children:
-                shared = _common(child.ids, wanted, place.end)
+                pairs = enumerate(zip(child.ids, wanted[place.end :], strict=False))
+                shared = next(
+                    (at for at, (one, other) in pairs if one != other), min(len(child.ids), len(wanted) - place.end)
+                )
                 if shared > common:
                     near, common = child, shared
             if near is None:
@@ -168,20 +171,6 @@ class PrefixTree:
             found.append(place)
             open_ += place.children
         return found
-
-
-def _common(ids: list[int], wanted: list[int], start: int) -> int:
-    """How many of `ids` are in `wanted` from `start` on."""
-    if not ids or start >= len(wanted) or ids[0] != wanted[start]:
-        return 0
-    low, high = 1, min(len(ids), len(wanted) - start)
-    while low < high:  # comparing slices is far quicker than a loop over tokens
-        middle = (low + high + 1) // 2
-        if ids[:middle] == wanted[start : start + middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 NAME = "arena_ragged"

@@ -185,13 +185,8 @@ class _MaskedCollator(DataCollatorForUnpairedPreference):  # type: ignore[misc]
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         output: dict[str, Any] = super().torch_call(examples)
         for prefix in ("", "KL_"):
-            if prefix + "completion_ids" not in examples[0]:
-                continue
             masks = [torch.tensor([0] * len(one["prompt_ids"]) + one[prefix + MASK]) for one in examples]
-            mask = pad(masks, padding_value=0, padding_side="right", pad_to_multiple_of=self.pad_to_multiple_of)
-            if mask.shape != output[prefix + "completion_mask"].shape:
-                raise ValueError(f"{prefix}{MASK} does not line up with its tokens")
-            output[prefix + "completion_mask"] = mask
+            output[prefix + "completion_mask"] = pad(masks, padding_value=0, padding_side="right")
         return output
 
 
@@ -203,10 +198,6 @@ class _MaskedTrainer(KTOTrainer):  # type: ignore[misc]
 
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, dataset_name: str) -> Any:
         return dataset
-
-    def _set_signature_columns_if_needed(self) -> None:
-        super()._set_signature_columns_if_needed()
-        self._signature_columns += [name for name in (MASK, "KL_" + MASK) if name not in self._signature_columns]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool) -> Any:
         real = inputs["completion_mask"].any(dim=1)

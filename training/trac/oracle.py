@@ -280,20 +280,16 @@ def estimate(
     annotating += 4 * count * written  # the supervisor reads what the four others wrote
     compiling = sum(prompt_tokens_bound(author_chat(one, ("0" * 10,) * 5)) for one in shown)
     tried = trials * policy.limits.prompt_tokens, trials * policy.limits.completion_tokens
-    rows = (
-        ("annotate", roles.annotator, 5 * count, (annotating, 5 * count * written)),
-        ("compile", roles.annotator, count, (compiling, count * written)),
-        ("student", roles.student, trials, tried),
-        ("teacher", roles.teacher, trials, tried),
-    )
-    return tuple(
-        StageCost(
-            stage=stage,
-            model=model,
-            calls=calls,
-            most_micro_usd=prices[model].cost_micro_usd(*tokens) if model in prices else None,
-        )
-        for stage, model, calls, tokens in rows
+
+    def cost(stage: str, model: str, calls: int, tokens: tuple[int, int]) -> StageCost:
+        most = prices[model].cost_micro_usd(*tokens) if model in prices else None
+        return StageCost(stage=stage, model=model, calls=calls, most_micro_usd=most)
+
+    return (
+        cost("annotate", roles.annotator, 5 * count, (annotating, 5 * count * written)),
+        cost("compile", roles.annotator, count, (compiling, count * written)),
+        cost("student", roles.student, trials, tried),
+        cost("teacher", roles.teacher, trials, tried),
     )
 
 
