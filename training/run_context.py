@@ -67,19 +67,24 @@ class RunContext:
         self, job: rollout.Job, upstream: Upstream, model: str, decode: Decode, *, is_last: bool = False
     ) -> Evaluation:
         """One episode of our agent file, with `upstream` as its model. Raises ArenaError for a fault of ours."""
-        return evaluate(
-            self.source,
-            job.problem,
-            EvaluatePorts(
-                policy=rollout.rollout_policy(self.policy, model, decode),
-                catalogue=self.catalogue,
-                titles=self.titles,
-                sandbox=rollout.InProcessSandbox(frozenset([text_hash(self.source)])),
-                upstreams=[upstream],
-                judges=(),
-                is_last=is_last,
-            ),
+        rules = rollout.rollout_policy(self.policy, model, decode)
+        return self.evaluate(self.source, job.problem, rules, upstream, is_last=is_last)
+
+    def evaluate(
+        self, source: str, problem: Problem, policy: Policy, upstream: Upstream, *, is_last: bool
+    ) -> Evaluation:
+        """One episode of an agent file of ours in this process, without judges. Raises ArenaError for a fault of
+        ours."""
+        ports = EvaluatePorts(
+            policy=policy,
+            catalogue=self.catalogue,
+            titles=self.titles,
+            sandbox=rollout.InProcessSandbox(frozenset([text_hash(source)])),
+            upstreams=[upstream],
+            judges=(),
+            is_last=is_last,
         )
+        return evaluate(source, problem, ports)
 
     def sample(
         self, jobs: Sequence[rollout.Job], sampler: Sampler, codec: Qwen3Codec, decode: Decode, parallel: int

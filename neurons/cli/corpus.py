@@ -25,7 +25,7 @@ from harness.limits import TokenPrice
 from neurons.cli import options
 from neurons.cli.presenter import show, show_progress, table_text
 from neurons.cluster.ray_executor import open_executor
-from neurons.practice.opening import SCRIPTED
+from neurons.practice.opening import SCRIPTED, open_bench
 from training.agents import distilled_prompt
 from training.corpus.gates import codes_of, gates
 from training.corpus.model import ExecutedTrace, RejectCode, Trace
@@ -294,7 +294,6 @@ def trac(
     not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
     Exit code 1 when --price-max ended the run, 3 when the endpoint is missing or fell silent.
     """
-    from harness.catalogue.native import open_catalogue
     from neurons.settings import inputs
     from training.corpus.building import read_rows
     from training.rollouts.rollout import for_each
@@ -318,10 +317,7 @@ def trac(
         show({"stages": stages, "most_micro_usd": most}, lines)
         return
     asker = open_asker(base_url, out, (annotator, teacher, student), price or (), price_max)
-    inputs.prepare_catalogue(settings)
-    catalogue = open_catalogue(inputs.catalogue_path(settings))
-    titles = inputs.open_released_titles(settings)
-    oracle = Oracle(rules=rules, roles=roles, policy=policy, catalogue=catalogue, titles=titles, asker=asker)
+    oracle = Oracle(rules=rules, roles=roles, bench=open_bench(settings), asker=asker)
     judged = []
     try:
         with show_progress() as progress:

@@ -25,6 +25,7 @@ from tests.training.firehose import Firehose, read_traces, real_episodes, write_
 from tests.training.labelled import Maker
 from training.corpus.exports import open_export
 from training.corpus.model import Trace
+from training.run_context import RunContext
 from training.trac import oracle as oracles
 from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker
 from training.trac.scripted import ANNOTATOR, ScriptedModels
@@ -74,8 +75,8 @@ def traces(market: Path) -> list[Trace]:
 
 def run(traces: list[Trace], catalogue: Catalogue, folder: Path, upstream: ScriptedModels) -> Judged:
     asker = Asker(upstream, folder, PRICES, sleep=lambda _: None)
-    titles = LexicalTitles()
-    oracle = oracles.Oracle(rules=RULES, roles=ROLES, policy=ONCE, catalogue=catalogue, titles=titles, asker=asker)
+    bench = RunContext(policy=ONCE, catalogue=catalogue, titles=LexicalTitles())
+    oracle = oracles.Oracle(rules=RULES, roles=ROLES, bench=bench, asker=asker)
     found = [oracle.judge(trace) for trace in traces]
     return found, oracle.report(found)
 

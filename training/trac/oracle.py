@@ -20,7 +20,6 @@ from typing import Literal, get_args
 
 import msgspec
 
-from arena.evaluate import EvaluatePorts, evaluate
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.codes import BAD_REQUEST
@@ -34,10 +33,10 @@ from judge.citations import check_quote
 from judge.parse import RefusedReplyError
 from judge.render import SPANS_MAX, RenderedTrace, SpanKind, cut_span, neutral_name, neutral_text, span_text
 from problems.model import Problem, RewardItem
-from problems.titles import TitleMatcher
 from training.corpus.gates import answered
 from training.corpus.model import Trace
-from training.rollouts.rollout import InProcessSandbox, OwnEndpoint
+from training.rollouts.rollout import OwnEndpoint
+from training.run_context import RunContext
 from training.trac.asking import Answer, Asker, Chat, Usage, is_of_trace, prompt_text, prompt_tokens_bound, read_json
 
 Dimension = Literal["intent", "search", "observation", "justification", "supervisor"]
@@ -345,9 +344,7 @@ class Oracle:
 
     rules: OracleRules
     roles: Roles
-    policy: Policy
-    catalogue: Catalogue
-    titles: TitleMatcher
+    bench: RunContext
     asker: Asker
 
     def judge(self, trace: Trace) -> TrialVerdict:
@@ -379,7 +376,7 @@ class Oracle:
                 self.roles.annotator, author, *limits, lambda text: check_tasklet(text, targets)
             )
             found = functools.partial(found, tasklet=tasklet)
-            if missing := ungrounded(tasklet, self.catalogue, self.rules.search_pages):
+            if missing := ungrounded(tasklet, self.bench.catalogue, self.rules.search_pages):
                 return found(fate="not_grounded", detail=f"not found by the prompt's words: {', '.join(missing)}")
             fate, student, teacher = self.verify(tasklet)
             return found(fate=fate, student_successes=student, teacher_successes=teacher)
@@ -418,26 +415,20 @@ class Oracle:
             "model": model,
             "number": number,
             "temperature_e4": self.rules.temperature_e4,
-            "policy_sha256": self.policy.policy_sha256,
-            "catalogue_sha256": self.catalogue.content_sha256,
+            "policy_sha256": self.bench.policy.policy_sha256,
+            "catalogue_sha256": self.bench.catalogue.content_sha256,
             "agent_sha256": text_hash(baseline_source(model)),
         }
-        bounds = self.policy.limits.prompt_tokens, self.policy.limits.completion_tokens
+        limits = self.bench.policy.limits
+        bounds = limits.prompt_tokens, limits.completion_tokens
         return self.asker.once(model, question, bounds, lambda: self._run(model, tasklet, number)).is_solved
 
     def _run(self, model: str, tasklet: Tasklet, number: int) -> Answer:
-        source = baseline_source(model)
-        inference = msgspec.structs.replace(self.policy.inference, models=(model,))
-        ports = EvaluatePorts(
-            policy=msgspec.structs.replace(self.policy, inference=inference),
-            catalogue=self.catalogue,
-            titles=self.titles,
-            sandbox=InProcessSandbox(frozenset([text_hash(source)])),
-            upstreams=[_Drawn(self.asker, temperature_e4=self.rules.temperature_e4, seed=number)],
-            judges=(),
-            is_last=True,
-        )
-        body = evaluate(source, problem_of(tasklet, self.catalogue), ports).body
+        policy, problem = self.bench.policy, problem_of(tasklet, self.bench.catalogue)
+        inference = msgspec.structs.replace(policy.inference, models=(model,))
+        rules = msgspec.structs.replace(policy, inference=inference)
+        drawn = _Drawn(self.asker, temperature_e4=self.rules.temperature_e4, seed=number)
+        body = self.bench.evaluate(baseline_source(model), problem, rules, drawn, is_last=True).body
         refusals = [failure for event in body.events if (failure := getattr(event, "failure", None)) is not None]
         if refusals and not any(isinstance(event, Completion) for event in body.events):
             raise ArenaError(BAD_REQUEST, refusals[-1].detail)  # such as a prompt over its context

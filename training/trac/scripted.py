@@ -12,10 +12,8 @@ import unicodedata
 
 import msgspec
 
-from foundation.errors import Failure
 from harness.inference.port import ModelReply
-from harness.inference.reply import read_reply
-from harness.inference.scripted.model import MODELS, complete
+from harness.inference.scripted.model import MODELS, ScriptedUpstream
 from judge.citations import QUOTE_LENGTH_MIN
 from training.corpus.gates import json_fields
 
@@ -34,17 +32,14 @@ _SEARCHES = (
 )
 
 
-class ScriptedModels:
-    """An `Upstream` that plays every role: whom it answers as follows from what it is asked. Thread-safe: it has no
-    state."""
-
-    name = "scripted"
+class ScriptedModels(ScriptedUpstream):
+    """Plays every role: whom it answers as follows from what it is asked. Thread-safe: it has no state."""
 
     def complete(self, request: str) -> ModelReply:
         """The reply to a request."""
         fields = msgspec.json.decode(request)
         if fields["model"] in MODELS:  # a shopper
-            return read_reply(msgspec.json.encode(complete(fields)))
+            return super().complete(request)
         system, shown = (message["content"] for message in fields["messages"][:2])
         if "You annotate" in system:
             answer = _annotation(system, _spans(shown))
@@ -60,10 +55,6 @@ class ScriptedModels:
             completion_tokens=len(text) // 4,
             message=msgspec.json.encode({"role": "assistant", "content": text}).decode(),
         )
-
-    def probe(self, request: str) -> Failure | None:
-        """It always answers."""
-        return None
 
 
 def _spans(shown: str) -> list[tuple[int, str, str]]:
