@@ -9,7 +9,6 @@ are opened.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from training.samplers.in_process import sampler_of
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
 
-_Read = Callable[[Path], tuple[set[str], set[str]]]  # problem ids, and marks of answers
+_Read = Callable[[Path, str | None], tuple[set[str], set[str]]]  # problem ids, and marks of answers
 
 
 class TrainingProblems(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,16 +60,13 @@ def learnt_by(run: Path) -> TrainingProblems:
             unread[f"the problems that {folder.name} was dealt"] = None
         # a base's run may name transcripts by a hash, which are no corpus
         corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
-        readers: dict[str, _Read] = {
-            name: functools.partial(_of_corpus, known=corpora.get(name)) for name in data.corpus
-        }
-        readers |= dict.fromkeys(data.rollouts, _of_episodes)
+        sources: list[tuple[str, _Read, str | None]] = [(name, _of_corpus, corpora.get(name)) for name in data.corpus]
+        sources += [(name, _of_episodes, None) for name in data.rollouts]
         if data.problems:
-            known = lineage.problem_files.get(Path(data.problems).name)
-            readers[data.problems] = functools.partial(_of_problems, known=known)
-        for name, read in readers.items():
+            sources.append((data.problems, _of_problems, lineage.problem_files.get(Path(data.problems).name)))
+        for name, read, known in sources:
             try:
-                found_ids, found_marks = read(Path(name))
+                found_ids, found_marks = read(Path(name), known)
             except _ChangedError as changed:
                 unread[f"{name} (another {changed} stands there now)"] = None
             except (ArenaError, OSError):
@@ -100,7 +96,7 @@ def _of_corpus(folder: Path, known: str | None) -> tuple[set[str], set[str]]:
     return {trace.facts.problem_id or "" for trace in traces} - {""}, marks
 
 
-def _of_episodes(run: Path) -> tuple[set[str], set[str]]:
+def _of_episodes(run: Path, known: str | None) -> tuple[set[str], set[str]]:
     if not (run / EPISODES).exists():
         raise FileNotFoundError(run / EPISODES)
     return {line.result.problem_id for line in EpisodeFile(run / EPISODES).lines()}, set()
@@ -158,11 +154,8 @@ def open_candidate(
     if open_sampler is not None:
         sampler = open_sampler(codec)
         served = sampler.served_weights()
-        detail = "it was asked, and holds these weights"
-        if served != weights:  # merged adapters have another hash
-            detail = f"it was asked, and holds weights {served[:16]}: are they these, merged?"
-        if not served:
-            detail = "that it holds these weights was not checked"
+        held = "these weights" if served == weights else f"weights {served[:16]}: are they these, merged?"
+        detail = f"it was asked, and holds {held}" if served else "that it holds these weights was not checked"
         contamination += f"; sampled by {sampler.version} at a server: {detail}"
         return LoadedModel(
             sampler=sampler, codec=codec, version=version, weights_sha256=served, contamination=contamination

@@ -244,7 +244,6 @@ class ManyRows:
         self._slots: list[_Slot] = []
         self._tables: list[Tensor] = []  # (2, slots, key heads, columns, head size) of each layer, with room to spare
         self._room = (0, 0)  # slots and columns of each
-        self._is_ordered = True  # the two lines below are of the rows and places as they are
         self._order: list[int] = []  # the slot of each row
         # what stands before a row's slot: place, its first row, the row after its last
         self._spans: list[tuple[Place, int, int]] = []
@@ -265,12 +264,11 @@ class ManyRows:
             for layer in range(place.depth if count else 0):
                 state = place.state(layer)
                 self._table(layer, state)[:, len(self._slots) - 1, :, :count] = state
-        self.places, self._is_ordered = list(places), False
+        self.places = list(places)
+        self._set_order()
 
     def grow(self, ids: Sequence[int]) -> None:
         """A column for the token of each row that the pass to come is given."""
-        if not self._is_ordered:
-            self._set_order()
         slots = [self._slots[number] for number in self._order]
         if any(slot.count >= _SLOT_TOKENS_MAX for slot in slots):
             for number, slot in enumerate(self._slots):
@@ -294,8 +292,7 @@ class ManyRows:
             self._slots[number] = last
             for table in self._tables:
                 table[:, number, :, : last.count] = table[:, len(self._slots), :, : last.count]
-        self.places.remove(place)
-        self._is_ordered = False
+        self.places = []  # until the others are followed anew
 
     def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
         """As `Attending`. Scores of all rows are in one table, with -inf where a row has nothing."""
@@ -365,7 +362,6 @@ class ManyRows:
                 else:
                     open_[one] = len(self._spans)
                     self._spans.append((one, row, row + 1))
-        self._is_ordered = True
 
     def _of_pass(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Slot and column of each row's token; row of each slot; (rows, 1, columns) -inf where a row has nothing."""
