@@ -23,7 +23,7 @@ from foundation.errors import ArenaError, Failure
 from harness import trace
 from harness.chat import Call, Message, chat_row
 from harness.emission.attribution import EMISSION, Emission, is_agentic
-from harness.emission.call_reader import CallReader
+from harness.emission.call_reader import CallReader, reader_of
 from harness.emission.wording import compose, texts_in
 from harness.errors import UnreadableError, classify_guest, our_fault, reading_guest_bytes
 from harness.inference.gateway import ledger_sha256
@@ -336,7 +336,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     if size > rules.limits.source_bytes:
         raise ArenaError("A1004", f"{size} bytes; the limit is {rules.limits.source_bytes}")
     started_s = time.monotonic()
-    reader = CallReader(ports.toolbox.schemas)
+    reader = reader_of(ports.toolbox.schemas)
     recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
     has_environment = ports.toolbox.profile == ENVIRONMENT
     view = environment_problem(problem, rules.limits) if has_environment else problem.view()

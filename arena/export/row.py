@@ -24,7 +24,7 @@ from arena.export.model import Trajectory
 from arena.policy import Policy
 from foundation.canonical import foreign_text, text_hash
 from harness.chat import ChatCall, ChatMessage, Function, Origin, served_tools
-from harness.emission.call_reader import CallReader
+from harness.emission.call_reader import reader_of
 from harness.inference.reply import broken_apart, object_text
 from harness.limits import completion_cost
 from harness.tools.registry import PROFILES, profile_schemas
@@ -272,7 +272,7 @@ class _ConversationReading:
         calls = self._calls_of.get(turn.step, ())
         if not any(call.emitter == "echoed" for call in calls):
             return frozenset()
-        reader = CallReader(profile_schemas(self._body.tool_profile) if self._body.tool_profile in PROFILES else "[]")
+        reader = reader_of(profile_schemas(self._body.tool_profile) if self._body.tool_profile in PROFILES else "[]")
         left = [(reader.accepted(call.name, call.arguments), call.call_id) for call in turn.calls if _is_native(call)]
         found = set()
         for call in calls:

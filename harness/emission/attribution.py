@@ -148,7 +148,9 @@ def completion_words(content: str, reasoning: str, calls: Sequence[EmittedCall])
 
 def result_words(name: str, arguments: str, result: str, emitter: Emitter) -> Words:
     """The words of a tool's result, without those of its call where the model did not write it."""
-    given = set(words_of(f"{name} {arguments}")) if emitter != "llm" else ()
+    if emitter == "llm":
+        return words_of(result)
+    given = set(words_of(f"{name} {arguments}"))
     return tuple(word for word in words_of(result) if word not in given)
 
 
@@ -167,7 +169,7 @@ class Emission:
         # what may be executed as each call of the latest completion, and that call
         self._unconsumed: list[tuple[frozenset[CallKey], EmittedCall]] = []
         self._program = ProgramText()
-        self._schemas = Passage(words_of(reader.schemas))
+        self._schemas = reader.said_schemas
         self._query = Passage(words_of(query))
         self._wished = frozenset(map(_stem, self._query.words))
         self._requests: list[RequestText] = []

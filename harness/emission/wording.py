@@ -99,7 +99,8 @@ def _words_of(text: str) -> Words:
     if "." in text:
         text = _ZERO_DECIMALS.sub(lambda found: found[1] + (found[2] or ""), text)
     found = text.encode().translate(_ASCII_WORDS).decode().split() if text.isascii() else _WORD.findall(text)
-    return tuple("null" if word == "none" else word for word in found)  # Python's, where JSON has null
+    # Python's, where JSON has null
+    return tuple("null" if word == "none" else word for word in found) if "none" in text else tuple(found)
 
 
 # names of tools and parameters, ids and queries come again and again

@@ -37,7 +37,7 @@ from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress
 from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
-from harness.emission.call_reader import CallReader
+from harness.emission.call_reader import reader_of
 from harness.emission.wording import words_of
 from training.corpus import model
 from training.corpus.formats import ModelTurn, lift, name_calls, read_turn, split_thinking
@@ -62,7 +62,7 @@ class _EventConversation:
 
     def __init__(self, talk: Conversation, query: str, tools: str) -> None:
         self._all = (*talk.messages, *talk.other_messages)
-        self._turns, self._query, self._tools, self._reader = talk.completions, query, tools, _reader(tools)
+        self._turns, self._query, self._tools, self._reader = talk.completions, query, tools, reader_of(tools)
         self._results = {
             call.index: (self._all[call.message].content if call.message is not None else call.result) or ""
             for call in talk.calls
@@ -370,11 +370,6 @@ def _values(value: object) -> Iterator[str]:
                 pass
             case one:
                 yield str(one)
-
-
-@lru_cache(maxsize=16)
-def _reader(tools: str) -> CallReader:
-    return CallReader(tools)
 
 
 @lru_cache(maxsize=16)

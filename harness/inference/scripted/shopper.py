@@ -486,10 +486,10 @@ def _phrases(pairs: Iterable[tuple[str, str]]) -> dict[str, _Pair]:
 def _weigh(wish: Wish, offer: _Offer) -> _Fit:
     """How `offer` fits `wish`, as far as it is known: without details, option and attribute phrases count as missed."""
     terms = [(service, service in offer.service) for service in wish.services]
-    if wish.price_filter:
+    if price_filter := wish.price_filter:
         low, high = wish.price.low or 0.0, math.inf if wish.price.high is None else wish.price.high
-        terms.append((f"price {wish.price_filter}", low <= offer.price <= high))
-    known = offer.pairs(wish.phrases)
+        terms.append((f"price {price_filter}", low <= offer.price <= high))
+    known = offer.pairs(wish.phrases) if wish.phrases else ()
     terms += [(phrase, phrase in known) for phrase in wish.phrases]
     words = _name_words(wish, offer)
     miss = _MISSED_WORD * sum(not met for _, met in words) + _MISSED_CONSTRAINT * sum(not met for _, met in terms)
