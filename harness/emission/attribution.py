@@ -14,7 +14,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 
 import msgspec
@@ -148,10 +148,8 @@ def completion_words(content: str, reasoning: str, calls: Sequence[EmittedCall])
 
 def result_words(name: str, arguments: str, result: str, emitter: Emitter) -> Words:
     """The words of a tool's result, without those of its call where the model did not write it."""
-    if emitter == "llm":
-        return words_of(result)
-    given = set(words_of(f"{name} {arguments}"))
-    return tuple(word for word in words_of(result) if word not in given)
+    given = set(words_of(f"{name} {arguments}")) if emitter != "llm" else ()
+    return tuple(word for word in words_of(result) if word not in given) if given else words_of(result)
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +167,7 @@ class Emission:
         # what may be executed as each call of the latest completion, and that call
         self._unconsumed: list[tuple[frozenset[CallKey], EmittedCall]] = []
         self._program = ProgramText()
-        self._schemas = reader.said_schemas
+        self._schemas = _said(reader.schemas)
         self._query = Passage(words_of(query))
         self._wished = frozenset(map(_stem, self._query.words))
         self._requests: list[RequestText] = []
@@ -386,6 +384,7 @@ def _stem(word: str) -> str:
     return word.removesuffix("s") if len(word) > 3 else word
 
 
+_said = lru_cache(maxsize=16)(lambda text: Passage(words_of(text)))  # schemas: once a process
 EMISSION = "emission/1"  # the version of the rule, which a body names
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 from urllib.parse import quote_plus
@@ -19,7 +19,6 @@ from urllib.parse import quote_plus
 import orjson
 
 from harness.catalogue.port import read_query
-from harness.emission.wording import Passage, words_of
 from harness.tools.functions import QUERY_CHARS_MAX, decode_arguments, split_list
 from harness.trace import EmittedCall
 from problems.model import SERVICES
@@ -54,11 +53,6 @@ class CallReader:
             one["name"]: one.get("parameters", {}).get("properties", {}) for one in functions
         }
         self.names = tuple(self._tools)
-
-    @cached_property
-    def said_schemas(self) -> Passage:
-        """The words of the schemas."""
-        return Passage(words_of(self.schemas))
 
     def parameters(self, name: str) -> Sequence[str]:
         """The parameters of a tool, in the schema's order; none of an unknown tool."""
@@ -139,10 +133,7 @@ class CallReader:
         return name, tuple(sorted(read))
 
 
-@lru_cache(maxsize=16)
-def reader_of(schemas: str) -> CallReader:
-    """The reader of a profile's tools, made once a process."""
-    return CallReader(schemas)
+reader_of = lru_cache(maxsize=16)(CallReader)  # a profile's, made once a process
 
 
 def decoded_object(arguments: str) -> Decoded | None:

@@ -153,7 +153,7 @@ def _normal_words(trace: Trace) -> list[bytes]:
     text = _NUMBER.sub(named, "\n".join(parts).lower())
     if text.isascii():  # the same words in half the time
         return text.replace("#", " # ").replace(_TURN, f" {_TURN} ").encode().translate(_BLANKED).split()
-    return _encoded(_WORD_OR_SIGN.findall(text))
+    return [word.encode("utf-8", "surrogatepass") for word in _WORD_OR_SIGN.findall(text)]
 
 
 def fingerprint(trace: Trace) -> Fingerprint:
@@ -169,7 +169,7 @@ def fingerprint(trace: Trace) -> Fingerprint:
     return Fingerprint(
         normal_sha=hashlib.sha256(b" ".join(words)).digest()[:16],
         phrases=_digest(hashes, _PHRASE_HASHES),
-        searched=_digest(_hashes(_encoded(searched)), _SEARCH_HASHES),
+        searched=_digest(_hashes([word.encode("utf-8", "surrogatepass") for word in searched]), _SEARCH_HASHES),
     )
 
 
@@ -251,10 +251,6 @@ _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np
 @functools.lru_cache(maxsize=1 << 16)  # the common ones are met again and again
 def _hash(word: bytes) -> int:
     return zlib.crc32(word) << 32 | zlib.crc32(word, 0x5EED)
-
-
-def _encoded(words: Sequence[str]) -> list[bytes]:
-    return [word.encode("utf-8", "surrogatepass") for word in words]
 
 
 def _hashes(words: Sequence[bytes]) -> _Words:
