@@ -179,9 +179,10 @@ def test_other_ids_are_no_difference_filler_words_a_small_one_and_another_run_is
         ("USB3 at 99", ["usb3", "at", "#"]),
     ],
 )
-def test_numbers_become_ids_signs_or_stay(text: str, words: list[str]) -> None:
-    trace = make_trace(Maker(1).goods(), [Message(role="assistant", reasoning=text)], place="a")
-    assert normal_words(replace(trace, query="q"))[2:] == words
+@pytest.mark.parametrize("sign", ["", "…"])
+def test_numbers_become_ids_signs_or_stay(text: str, words: list[str], sign: str) -> None:
+    trace = make_trace(Maker(1).goods(), [Message(role="assistant", reasoning=text + sign)], place="a")
+    assert [word.decode() for word in normal_words(replace(trace, query="q"))[2:]] == words
 
 
 TASK = Task(arms=(model.Rules(),))

@@ -133,7 +133,7 @@ _Words = NDArray[np.uint64]
 Likeness = Literal["duplicate", "near_duplicate"]
 
 
-def _normal_words(trace: Trace) -> list[bytes]:
+def normal_words(trace: Trace) -> list[bytes]:
     """The normal form of a trace, word by word, with a sign before each turn."""
     parts = [trace.query or next((m.content for m in trace.messages if m.role == "user"), "")]
     for message in trace.messages:
@@ -158,7 +158,7 @@ def _normal_words(trace: Trace) -> list[bytes]:
 
 def fingerprint(trace: Trace) -> Fingerprint:
     """What is compared of a trace."""
-    words = _normal_words(trace)
+    words = normal_words(trace)
     queries = " ".join(
         query for m in trace.messages if m.role == "assistant" for c in m.calls if (query := query_of(c))
     )
