@@ -7,6 +7,7 @@ have the owner's login.
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -52,24 +53,23 @@ def migrate(
 ) -> None:
     """Bring the schema of a database to what this code needs. Safe to repeat; appends wait while it runs.
 
-    arena store migrate --owner-dsn DSN --hotkey HOTKEY
+    arena store migrate --owner-dsn DSN --hotkey ADDRESS
 
     There is no way back to an earlier schema: make a backup first, and start the new code after it. A validator's login
     can append to and read its own hotkey's log and nothing else. Give the validator the DSN that is printed; the
     owner's DSN never belongs on a validator. Run again, it changes the password.
     """
-    from arena.store.connect import login_dsn
-    from arena.store.schema import SCHEMA_REVISION, provision_validator, role_of
+    from arena.store.schema import SCHEMA_REVISION
     from arena.store.schema import migrate as migrate_schema
+    from neurons.settings.settings import read_hotkey
 
+    if hotkey:
+        read_hotkey(hotkey)
     before = migrate_schema(owner_dsn)
     made = f"went from {before or 'nothing'} to {SCHEMA_REVISION}"
     typer.echo(f"the schema {made if before != SCHEMA_REVISION else f'was at {before} already'}")
     if hotkey:
-        password = secrets.token_urlsafe(24)
-        provision_validator(owner_dsn, hotkey, password)
-        dsn = login_dsn(owner_dsn, role_of(hotkey), password)
-        typer.echo(f"role      {role_of(hotkey)}\npassword  {password}\nARENA_DATABASE_DSN={dsn}")
+        typer.echo(f"ARENA_DATABASE_DSN={_login(owner_dsn, hotkey, is_rekeying=True)}")
 
 
 @command(app)
@@ -178,22 +178,25 @@ async def archive(
     show(done, [f"{counts} of {counted(len(done.days), 'day')} moved to {done.objects}"])
 
 
+def _login(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
+    """DSN of a hotkey's role, which is made; without a password where the role exists and keeps its own."""
+    from arena.store.connect import login_dsn
+    from arena.store.schema import provision_validator, role_of
+
+    password = secrets.token_urlsafe(24)
+    is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=is_rekeying)
+    return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)
+
+
 @contextlib.contextmanager
 def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[tuple[str, PgTools, Callable[[str], str]]]:
     """The server of a DSN, or that of a state folder, which runs while the block does: its owner's DSN, its tools, and
     what makes the login role of a hotkey."""
     if owner_dsn:
         from arena.store.backups import own_tools
-        from arena.store.connect import login_dsn, server_major
-        from arena.store.schema import provision_validator, role_of
+        from arena.store.connect import server_major
 
-        def dsn_for(hotkey: str) -> str:
-            """Of a role that is made or, without a password, that exists and keeps its own."""
-            password = secrets.token_urlsafe(24)
-            is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=False)
-            return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)
-
-        yield owner_dsn, own_tools(server_major(owner_dsn)), dsn_for
+        yield owner_dsn, own_tools(server_major(owner_dsn)), functools.partial(_login, owner_dsn, is_rekeying=False)
         return
     from arena.store.backups import PgTools
     from arena.store.embedded import start_embedded

@@ -84,7 +84,8 @@ def _read_by(read: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _read_hotkey(text: str) -> None:
+def read_hotkey(text: str) -> None:
+    """Raises ArenaError V2030 for what is no hotkey's address."""
     from arena.chain.keys import public_key
 
     if public_key(text) is None:
@@ -110,7 +111,7 @@ class Settings(BaseSettings):
     """where the jail's Python is kept, shared by nodes; empty: in state_dir"""
     policy: str = ""
     """name of a shipped policy, or a path to one as JSON; empty: that of the operator's release, else paper"""
-    operator_hotkey: Annotated[str, _read_by(lambda text: text == NOBODY or _read_hotkey(text))] = ""
+    operator_hotkey: Annotated[str, _read_by(lambda text: text == NOBODY or read_hotkey(text))] = ""
     """whose releases of files (policy, suite, sealed batches, titles) are taken from other validators, ss58; none:
     nobody's; empty: the subnet owner's hotkey, read from the chain"""
     netuid: int = Field(default=15, ge=0, le=65535)
@@ -135,7 +136,7 @@ class Settings(BaseSettings):
     bodies_url: str = ""
     """where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=..., with AWS_*
     in the environment; empty: in Postgres"""
-    bank_hotkey: Annotated[str, _read_by(_read_hotkey)] = ""
+    bank_hotkey: Annotated[str, _read_by(read_hotkey)] = ""
     """the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents qualify on;
     empty: the operator's whose release brings them, else this node's own"""
     workers: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=WORKERS_MAX)

@@ -252,7 +252,8 @@ def test_a_backup_goes_into_a_server_of_ones_own_with_logins_that_are_printed_on
     assert name == ALICE.hotkey
     asyncio.run(require_whole(dsn, open_objects(folder_location(fresh / "bodies"))))
     refused("V2027", "restore", fresh / "b", "--owner-dsn", server.owner_dsn)
-    assert "password" in ok("migrate", "--owner-dsn", server.owner_dsn, "--hotkey", BOB.hotkey)
+    assert "'hot'" in refused("V2030", "migrate", "--owner-dsn", server.owner_dsn, "--hotkey", "hot")
+    assert "ARENA_DATABASE_DSN=postgresql://" in ok("migrate", "--owner-dsn", server.owner_dsn, "--hotkey", BOB.hotkey)
     server.stop()
     write_location(fresh / "own", StoreLocation(kind="external", validator=ALICE.hotkey, dsn=dsn))
     assert arena("backup", "--out", fresh / "c", "--state-dir", fresh / "own").exit_code == 2

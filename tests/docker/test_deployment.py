@@ -85,7 +85,7 @@ def test_the_service_starts_the_installed_command_and_rests_where_a_restart_mend
     assert service["ExecStart"].split()[:2] == ["/opt/agent-arena/.venv/bin/arena", "validator"]
     resting = {int(code) for code in service["RestartPreventExitStatus"].split()}
     assert resting == {EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY}
-    assert service["User"] == "arena"
+    assert (service["User"], service["KillMode"]) == ("arena", "mixed"), "no SIGTERM to the node's database and workers"
     assert service["WorkingDirectory"] in (ROOT / "docs" / "operations.md").read_text()
     typed = (DOCKER / "systemd" / "arena").read_text()  # the command of a person looks at what the service runs with
     named = {"User": "uid", "Group": "gid", "WorkingDirectory": "working-directory", "Environment": "setenv"}
