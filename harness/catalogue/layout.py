@@ -147,21 +147,21 @@ def read_manifest_of(path: Path, kind: type[ManifestT], **made_with: str) -> Man
     return manifest
 
 
-def check_entries(folder: Path, entries: Iterable[FileEntry]) -> None:
+def check_entries(folder: Path, entries: Iterable[FileEntry], *, is_full: bool = False) -> None:
     """Compare files with their entries.
 
-    Sizes always; hashes of every file of a small index, of files up to 8 MiB otherwise. Raises ArenaError V2010
-    naming the file.
+    Sizes always; hashes of every file when `is_full` or when the index is small, of files up to 8 MiB otherwise.
+    Raises ArenaError V2010 naming the file.
     """
     entries = tuple(entries)
-    is_small = sum(entry.size for entry in entries) <= _SMALL_INDEX
+    is_full = is_full or sum(entry.size for entry in entries) <= _SMALL_INDEX
     for entry, path in ((entry, folder / entry.name) for entry in entries):
         if not path.is_file():
             raise ArenaError("V2010", f"{path} is missing")
         size = path.stat().st_size
         if size != entry.size:
             raise ArenaError("V2010", f"{path} has {size} bytes, the manifest says {entry.size}")
-        if (is_small or size <= _HASHED_AT_OPEN) and file_sha256(path) != entry.sha256:
+        if (is_full or size <= _HASHED_AT_OPEN) and file_sha256(path) != entry.sha256:
             raise ArenaError("V2010", f"{path} was edited: its sha256 is not the manifest's")
 
 

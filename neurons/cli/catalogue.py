@@ -1,9 +1,9 @@
-"""`arena catalogue`: make documents, build an index, serve it, with `harness/catalogue`."""
+"""`arena catalogue`: make documents, build an index, look at it, serve it, with `harness/catalogue`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from harness.catalogue.synthetic import generate
 from neurons.cli.options import command
 from neurons.cli.presenter import field_lines, is_json, say, show, show_progress
 
+if TYPE_CHECKING:
+    from harness.catalogue.layout import IndexManifest, LuceneManifest
+
 app = typer.Typer(
     help="""Make, build and serve product catalogues.
 
@@ -19,11 +22,12 @@ app = typer.Typer(
 
     arena catalogue build shop/documents.jsonl --out shop/index
 
-    arena catalogue serve shop/index
+    arena catalogue info shop/index
     """,
     no_args_is_help=True,
 )
 
+_Index = Annotated[Path, typer.Argument(help="Folder made by `arena catalogue build`.", exists=True)]
 _ENGINES = "auto, numpy, numba (one kind of index) or lucene (its own index and extra packages)"
 
 
@@ -69,24 +73,29 @@ def build(
     findings = [f"line {finding.line}: {finding.detail}" for finding in built.findings]
     if (left := built.manifest.malformed - len(findings)) and not is_json():
         findings.append(f"... and {left:,} more lines")
-    manifest = built.manifest
-    own = {name: getattr(manifest.content, name, None) for name in ("format", "documents", "terms", "postings")}
-    facts = {
-        "path": str(out),
-        "content_sha256": manifest.content_sha256,
-        **own,
-        "bytes": sum(entry.size for entry in manifest.files),
-        "blank_dropped": manifest.blank_dropped,
-        "malformed": manifest.malformed,
-        "source": manifest.source.name,
-        "source_sha256": manifest.source.sha256,
-    }
-    _show({**facts, "findings": findings})
+    _show({**_index_facts(out, built.manifest), "findings": findings})
+
+
+@command(app)
+def info(
+    index: _Index,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every file and compare its hash.")] = False,
+) -> None:
+    """Show what an index holds and check that it is whole.
+
+    Sizes, the manifest's own hash and the hashes of small files are always checked; --verify reads everything.
+    """
+    from harness.catalogue import layout, lucene
+
+    is_lucene = (index / layout.LUCENE_MANIFEST).is_file()
+    manifest = lucene.read_lucene_manifest(index) if is_lucene else layout.read_manifest(index)
+    layout.check_entries(index, manifest.files, is_full=verify)
+    _show({**_index_facts(index, manifest), "fully_verified": verify})
 
 
 @app.command()
 def serve(
-    index: Annotated[Path, typer.Argument(help="Folder made by `arena catalogue build`.", exists=True)],
+    index: _Index,
     host: Annotated[str, typer.Option(help="Address to listen on. The server knows no users: keep it private.")] = (
         "127.0.0.1"
     ),
@@ -106,6 +115,20 @@ def serve(
         typer.echo(f"serving {index} at {address}")
 
     application.serve(index, engine=engine, host=host, port=port, workers=workers, announce=announce)
+
+
+def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest) -> dict[str, Any]:
+    own = {name: getattr(manifest.content, name, None) for name in ("format", "documents", "terms", "postings")}
+    return {
+        "path": str(folder),
+        "content_sha256": manifest.content_sha256,
+        **own,
+        "bytes": sum(entry.size for entry in manifest.files),
+        "blank_dropped": manifest.blank_dropped,
+        "malformed": manifest.malformed,
+        "source": manifest.source.name,
+        "source_sha256": manifest.source.sha256,
+    }
 
 
 def _show(facts: dict[str, Any]) -> None:

@@ -216,12 +216,14 @@ def read(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def test_a_catalogue_is_made_and_built_by_two_commands(tmp_path: Path) -> None:
+def test_a_catalogue_is_made_built_and_verified_by_three_commands(tmp_path: Path) -> None:
     made = read(run("synth", "--count", 150, "--seed", 9, "--out", tmp_path / "new" / "place", "--json"))
     assert made["documents"] == 150 and Path(made["path"]).stat().st_size == made["bytes"]
     built = read(run("build", made["path"], "--out", tmp_path / "index", "--json"))
-    assert built["documents"] == 150
-    assert built["content_sha256"] == open_catalogue(tmp_path / "index").content_sha256
+    shown = read(run("info", tmp_path / "index", "--verify", "--json"))
+    assert shown["documents"] == built["documents"] == 150
+    assert shown["fully_verified"] is True
+    assert shown["content_sha256"] == open_catalogue(tmp_path / "index").content_sha256
 
 
 def test_a_seed_names_one_catalogue_on_every_machine() -> None:
