@@ -84,11 +84,14 @@ Vector = tuple[tuple[int, ...], tuple[int, ...]]  # uids and their u16 weights
 Renew = Callable[[], Awaitable[Vector]]
 
 
+class StatePrunedError(ArenaError):
+    """U3033: the node behind the chain no longer keeps the state of a block of the past."""
+
+
 class Subtensor(Protocol):
     """The chain as this software needs it.
 
-    Raises ArenaError U3030 when it can't be reached, U3049 for a block that isn't sealed yet, and U3033 for a block of
-    the past whose state the node behind it no longer keeps.
+    Raises ArenaError U3030 when it can't be reached, U3049 for a block that isn't sealed yet, and StatePrunedError.
     """
 
     @property

@@ -27,6 +27,7 @@ from arena.chain.port import (
     Neuron,
     Renew,
     Signer,
+    StatePrunedError,
     endpoint_refusal,
     format_endpoint,
     hash_refusal,
@@ -318,7 +319,7 @@ class BittensorSubtensor:
                 yield client
         except (BittensorError, OSError, TimeoutError) as error:
             if any(words in str(error).lower() for words in _PRUNED):
-                raise ArenaError("U3033", f"{self._network}: {error}") from error
+                raise StatePrunedError("U3033", f"{self._network}: {error}") from error
             if str(error).startswith(_FUTURE):
                 raise ArenaError(BLOCK_AHEAD, f"{self._network}: {error}") from error
             if client is self._client:

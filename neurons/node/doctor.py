@@ -17,9 +17,9 @@ from typing import Literal
 
 import msgspec
 
-from arena.chain.port import LOCAL_NETWORK, Subtensor, is_local
+from arena.chain.port import LOCAL_NETWORK, StatePrunedError, Subtensor, is_local
 from arena.race.schedule import qualified_within_ms, shared_closes_ms
-from foundation.codes import CHAIN_STANDS, FILES_LACKING, STATE_PRUNED, lookup
+from foundation.codes import CHAIN_STANDS, FILES_LACKING, lookup
 from foundation.errors import ArenaError, counted, redacted
 from harness.catalogue.native import open_catalogue
 from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS, DAY_MS, duration
@@ -275,9 +275,7 @@ async def examine_network(chain: Subtensor, hotkey: str, now_ms: int, settings: 
         return DoctorCheck("warn", found, "set the clock: timedatectl set-ntp true")
     try:
         await chain.commitment(hotkey, max(1, metagraph.block - DAY_BLOCKS))
-    except ArenaError as error:
-        if error.failure.code != STATE_PRUNED:
-            raise
+    except StatePrunedError as error:
         return DoctorCheck("warn", f"{found}; it has forgotten yesterday's state", error.entry.remedy)
     return DoctorCheck("ok", found)
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from arena.bank.batch import Batch
 from arena.chain.keys import verify
-from arena.chain.port import BeaconRound
+from arena.chain.port import BeaconRound, StatePrunedError
 from arena.exchange.log_digest import add_digest, read_digest, take_digest
 from arena.exchange.port import Progress
 from arena.race import agreement, machine
@@ -34,7 +34,7 @@ from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import ReleaseRecord, SettlementRecord, Top
 from arena.records.port import WorkItem
 from foundation.backoff import Backoff, NextTry
-from foundation.codes import HOST_FAILED, SETTLED_OTHERWISE, STATE_PRUNED, Owner
+from foundation.codes import HOST_FAILED, SETTLED_OTHERWISE, Owner
 from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
@@ -440,9 +440,7 @@ class RaceClock:
         if now_ms >= closes_ms and state.closed is None:
             try:
                 closing_block = await node.chain.block_at(closes_ms)
-            except ArenaError as error:
-                if error.failure.code != STATE_PRUNED:
-                    raise
+            except StatePrunedError:
                 closing_block = finalized  # such a race can only be adopted or given up
         return RaceObservation(
             now_ms=now_ms,

@@ -15,6 +15,7 @@ committed in the block at which its embargo had ended, or later.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Set
 from itertools import islice, takewhile
 
@@ -23,7 +24,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from arena.chain.keys import verify
-from arena.chain.port import Commitment, Subtensor
+from arena.chain.port import Commitment, StatePrunedError, Subtensor
 from arena.chain.real import BLOCK_MS
 from arena.gate.inspection import inspect_isolated
 from arena.gate.likeness import Author, Neighbour, Sketch, class_heads, make_sketch
@@ -48,7 +49,7 @@ from arena.submissions.submission import (
     signed_submission,
 )
 from foundation.backoff import Backoff, NextTry
-from foundation.codes import HOST_FAILED, HOST_LACKS, STATE_PRUNED, lookup
+from foundation.codes import HOST_FAILED, HOST_LACKS, lookup
 from foundation.errors import ArenaError
 from neurons.loops.node import Node
 from neurons.race.log import QUALIFYING, RaceList, RaceLog
@@ -202,12 +203,9 @@ class Intake:
         chain, subject = self._node.chain, row.subject
         if subject.commitment_block > finalized:
             return await chain.commitment(subject.miner_hotkey)
-        try:
+        found = None
+        with contextlib.suppress(StatePrunedError):
             found = await chain.commitment(subject.miner_hotkey, subject.commitment_block)
-        except ArenaError as error:
-            if error.failure.code != STATE_PRUNED:
-                raise
-            found = None
         if found is None or found.sha256 != subject.commitment_sha256:
             latest = await chain.commitment(subject.miner_hotkey)
             is_its = latest is not None and latest.sha256 == subject.commitment_sha256
@@ -251,9 +249,7 @@ class Intake:
             try:
                 metagraph = await chain.metagraph(block)
                 order = await chain.commitment_place(hotkey, subject.commitment_sha256, block)
-            except ArenaError as error:
-                if error.failure.code != STATE_PRUNED:
-                    raise
+            except StatePrunedError:
                 self._node.log.warning("the chain forgot a commitment's block", block=block)
                 metagraph, order = await chain.metagraph(await chain.finalized_block()), 0
             found = (each.coldkey for each in metagraph.neurons if each.hotkey == hotkey)
@@ -283,9 +279,7 @@ class Intake:
                 continue
             try:
                 block = await self._node.chain.block_at(ends_ms)
-            except ArenaError as error:
-                if error.failure.code != STATE_PRUNED:
-                    raise
+            except StatePrunedError:
                 self._node.log.warning("the chain forgot when a winner was revealed", agent=agent, ends_ms=ends_ms)
                 continue
             if block is not None:
@@ -358,31 +352,25 @@ class Intake:
         known, reveals = _comparable(stored), await self._revealed()
         hashes = hashes_before(known, reveals)
         left, is_whole = AGAIN_A_TURN, True
+
+        def is_due(each: StoredSubmission, word: GateWord | None) -> bool:
+            """Whether nothing was said of a submission yet, or under other rules or beside others than now."""
+            if word is None or (each.state, word.said.outcome) == ("rejected", "accept"):
+                return True
+            if each.state == "unqualified" or (each.state, word.said.outcome) == ("rejected", "reject"):
+                return False
+            said = (word.said.policy_sha256, word.said.knowledge_sha256, word.said.neighbours_sha256)
+            before = hashes.get(each.subject.agent_version_id) or neighbourhood(each.subject, known, reveals).sha256
+            return said != (self._node.policy.policy_sha256, self._node.knowledge.inputs_sha256, before)
+
         for each in sorted(stored, key=lambda each: commitment_order(each.subject)):
             word = self._qualifying.words.get(each.subject, {}).get(self._node.store.validator)
-            if self._is_due(each, word, known, hashes, reveals):
+            if is_due(each, word):
                 left -= 1
                 is_whole &= left >= 0 and not await self._inspect_row(each, word, stored, block)
             elif word is not None:
                 is_whole &= not await self._follow(each, word, block)
         return is_whole
-
-    def _is_due(
-        self,
-        each: StoredSubmission,
-        word: GateWord | None,
-        known: list[Subject],
-        hashes: dict[str, str],
-        reveals: dict[str, int],
-    ) -> bool:
-        """Whether nothing was said of a submission yet, or under other rules or beside others than now."""
-        if word is None or (each.state, word.said.outcome) == ("rejected", "accept"):
-            return True
-        if each.state == "unqualified" or (each.state, word.said.outcome) == ("rejected", "reject"):
-            return False
-        said = (word.said.policy_sha256, word.said.knowledge_sha256, word.said.neighbours_sha256)
-        before = hashes.get(each.subject.agent_version_id) or neighbourhood(each.subject, known, reveals).sha256
-        return said != (self._node.policy.policy_sha256, self._node.knowledge.inputs_sha256, before)
 
     async def _inspect_row(
         self, each: StoredSubmission, word: GateWord | None, stored: list[StoredSubmission], block: int

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from arena.chain.local import LocalSubtensor
+from arena.chain.port import StatePrunedError
 from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.health.metrics import Metrics
@@ -74,7 +75,7 @@ async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_f
     seen.append(await examine_network(chain, signer.hotkey, time() - 90_000))
 
     async def pruned(hotkey: str, block: int | None = None) -> None:
-        raise ArenaError("U3033", f"block {block}")
+        raise StatePrunedError("U3033", f"block {block}")
 
     monkeypatch.setattr(chain, "commitment", pruned)  # the twin forgets nothing
     seen.append(await examine_network(chain, signer.hotkey, time()))
