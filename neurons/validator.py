@@ -26,7 +26,7 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from foundation.backoff import NextTry
@@ -178,7 +178,13 @@ class Supervisor:
         await self._clock.adopt_policy()  # before any work is claimed
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
-        tasks = [asyncio.create_task(loop) for loop in self._loops()]
+        drain, log = self._drain, self._node.log
+        loops = [
+            *(run_loop(name, turn, drain, log, every_s=every_s) for name, turn, every_s in self._turns),
+            *endpoint_loops(self._node, drain),
+            *(part.run(drain) for part in self._running if part),
+        ]
+        tasks = [asyncio.create_task(loop) for loop in loops]
         drained = asyncio.create_task(self._drain.wait())
         try:
             await asyncio.wait([*tasks, drained], return_when=asyncio.FIRST_COMPLETED)
@@ -202,14 +208,6 @@ class Supervisor:
         for result in results:
             if isinstance(result, Exception):
                 raise result
-
-    def _loops(self) -> list[Coroutine[None, None, None]]:
-        drain, log = self._drain, self._node.log
-        return [
-            *(run_loop(name, turn, drain, log, every_s=every_s) for name, turn, every_s in self._turns),
-            *endpoint_loops(self._node, drain),
-            *(part.run(drain) for part in self._running if part),
-        ]
 
     async def _look_for_parent(self) -> None:
         if self._parent_pid and os.getppid() != self._parent_pid:

@@ -92,7 +92,11 @@ class Purse:
             race_id: _Plan(
                 left=Counter(item.context.problem_id for item in items) - done,
                 begun=set(done),
-                stopped={each.record.context.problem_id for each in attempts if _is_capped(each, own)},
+                stopped={
+                    each.record.context.problem_id
+                    for each in attempts
+                    if each.validator == own and each.record.failure and each.record.failure.code == CAP_REACHED
+                },
                 paid=episodes_in(row for row in rows if row.race_id == race_id),
                 before=before,
             )
@@ -162,8 +166,3 @@ class Purse:
                 return cap
         plan.begun.add(name)
         return None
-
-
-def _is_capped(row: LoggedRecord[AttemptRecord], validator: str) -> bool:
-    failure = row.record.failure
-    return row.validator == validator and failure is not None and failure.code == CAP_REACHED

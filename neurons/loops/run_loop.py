@@ -12,15 +12,14 @@ import contextlib
 import errno
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
 
 from arena.records.port import LeaseLostError
 from foundation.backoff import Backoff
 from foundation.errors import ArenaError
 from neurons.health.status import Wait
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
 
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 SPREAD = (0.8, 1.2)

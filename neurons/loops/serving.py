@@ -12,9 +12,10 @@ import contextlib
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
+from structlog.typing import FilteringBoundLogger
 
 from arena.policy import Policy
 from arena.store.location import StoreLocation
@@ -23,9 +24,6 @@ from harness.catalogue.server import address_of
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.worker.ports import child_environment
 from problems.model import Problem
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
 
 LINE_BYTES_MAX = 256 << 20
 
