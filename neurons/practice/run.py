@@ -168,12 +168,6 @@ def open_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> li
     ports = dataclasses.replace(open_local_ports(settings, at_once=at_once), journal=recording)
     if is_alone:
         ports = dataclasses.replace(ports, upstreams=(NoUpstream(),))
-    return _chosen(settings, ports, choice)
-
-
-def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[Asked]:
-    """The wanted problems, or the first `count`: of a file or suite, else of the policy's suite, as a validator opens
-    it, buckets in turn."""
     file, wanted = choice.problems, choice.problem or ()
     is_suite = file is not None and not file.exists() and str(file) in SUITES
     known = _known(settings, file, is_suite=is_suite)
