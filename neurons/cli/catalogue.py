@@ -45,7 +45,8 @@ def synth(
 
     out.mkdir(parents=True, exist_ok=True)
     path = out / "documents.jsonl"
-    with show_progress() as progress, replacing(path) as stream:
+    progress = show_progress()
+    with replacing(path) as stream:
         write_documents(generate(count, seed), stream, lambda done: progress("generate", done, count))
     _show({"documents": count, "seed": seed, "path": str(path), "bytes": path.stat().st_size})
     say(f"next: arena catalogue build {path} --out {out / 'index'}")
@@ -68,8 +69,7 @@ def build(
     """
     from harness.catalogue.lucene import build_engine
 
-    with show_progress() as progress:
-        built = build_engine(engine, documents, out, is_strict=strict, progress=progress)
+    built = build_engine(engine, documents, out, is_strict=strict, progress=show_progress())
     findings = [f"line {finding.line}: {finding.detail}" for finding in built.findings]
     if (left := built.manifest.malformed - len(findings)) and not is_json():
         findings.append(f"... and {left:,} more lines")

@@ -132,24 +132,24 @@ def build(
     places = {options.export_folder(one, below): one if is_location(one) else "" for one in exports or ()}
     records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
-    with show_progress() as progress:
-        sources = building.open_sources(
-            list(places),
-            [path.absolute() for path in foreign or ()],
-            verify,
-            trust_unsigned=trust_unsigned,
-            executor=executor,
-            progress=progress,
-            locations=places,
-        )
-        sources = with_rewrites(sources, rewritten or (), distilled_prompt())
-        task = selection.Task(arms=(plan,), tokenizer=tokenizer and tokenizer.absolute(), known_ids=known)
-        filtered = building.filter_sources(sources, task, arms, guard, executor=executor, progress=progress)
-        empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
-        if empty:  # nothing is written then (V2147)
-            show({"built": [], "funnels": empty}, [_funnel_text(next(iter(empty.values())))])
-        made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
-        built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=progress)
+    progress = show_progress()
+    sources = building.open_sources(
+        list(places),
+        [path.absolute() for path in foreign or ()],
+        verify,
+        trust_unsigned=trust_unsigned,
+        executor=executor,
+        progress=progress,
+        locations=places,
+    )
+    sources = with_rewrites(sources, rewritten or (), distilled_prompt())
+    task = selection.Task(arms=(plan,), tokenizer=tokenizer and tokenizer.absolute(), known_ids=known)
+    filtered = building.filter_sources(sources, task, arms, guard, executor=executor, progress=progress)
+    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
+    if empty:  # nothing is written then (V2147)
+        show({"built": [], "funnels": empty}, [_funnel_text(next(iter(empty.values())))])
+    made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
+    built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=progress)
     show({"built": built}, _built_lines(built))
 
 
@@ -313,13 +313,15 @@ def trac(
         show({"stages": stages, "most_micro_usd": most}, lines)
         return
     asker = open_asker(base_url, out, (annotator, teacher, student), price or (), price_max)
-    oracle = Oracle(rules=rules, roles=roles, bench=open_bench(settings), asker=asker)
-    judged = []
+    inputs.prepare_catalogue(settings)
+    catalogue = open_catalogue(inputs.catalogue_path(settings))
+    titles = inputs.open_released_titles(settings)
+    oracle = Oracle(rules=rules, roles=roles, policy=policy, catalogue=catalogue, titles=titles, asker=asker)
+    judged, progress = [], show_progress()
     try:
-        with show_progress() as progress:
-            for one in for_each(traces, oracle.judge, parallel):
-                judged.append(one)
-                progress("trac", len(judged), len(traces))
+        for one in for_each(traces, oracle.judge, parallel):
+            judged.append(one)
+            progress("trac", len(judged), len(traces))
     finally:  # what was found stays, too, of a run that the limit or its endpoint ended
         found = oracle.report(judged)
         accepted = [{"trace_id": one.trace_id, **to_builtins(one.tasklet)} for one in judged if one.fate == "accepted"]
@@ -378,22 +380,20 @@ def rewrite(
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
     made = list[writing.Rewrite]()
-    with show_progress() as progress:
-        sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, progress=progress)
-        traces = (
-            row for shard in sources.shards for row in writing.with_calls(shard)() if isinstance(row, ExecutedTrace)
-        )
-        try:
-            for one in for_each(
-                itertools.islice(traces, rows), lambda trace: writing.rewrite(trace, by, asker, would_reject), parallel
-            ):
-                made.append(one)
-                progress("rewrite", len(made), trajectories)
-        finally:  # what was written stays, too, of a run that the limit or its endpoint ended
-            found = writing.report(made, by, asker, sources.hashes)
-            parts = {writing.THOUGHTS: [one for one in made if one.thoughts]}
-            parts[writing.LEFT_OUT] = [one for one in made if not one.thoughts]
-            write_results(out, (writing.REPORT, found), parts)
+    progress = show_progress()
+    sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, progress=progress)
+    traces = (row for shard in sources.shards for row in writing.with_calls(shard)() if isinstance(row, ExecutedTrace))
+    try:
+        for one in for_each(
+            itertools.islice(traces, rows), lambda trace: writing.rewrite(trace, by, asker, would_reject), parallel
+        ):
+            made.append(one)
+            progress("rewrite", len(made), trajectories)
+    finally:  # what was written stays, too, of a run that the limit or its endpoint ended
+        found = writing.report(made, by, asker, sources.hashes)
+        parts = {writing.THOUGHTS: [one for one in made if one.thoughts]}
+        parts[writing.LEFT_OUT] = [one for one in made if not one.thoughts]
+        write_results(out, (writing.REPORT, found), parts)
     lines = [f"{counted(found.traces, 'run')}, {counted(found.steps, 'thought')}, {found.refused:,} refused on the way"]
     lines += [f"  {fate:<18}{count:>8,}" for fate, count in found.fates.items()]
     lines += usage_lines(found.usage)

@@ -143,7 +143,7 @@ def evaluate_model(
         folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
         place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
         file = EpisodeFile(place)
-        context = open_bench(bench.settings(), progress=stack.enter_context(show_progress()))
+        context = open_bench(bench.settings(), progress=show_progress())
         openers = {"agent": _open_agent, "endpoint": _open_endpoint, "folder": _open_folder}
         found = openers[_kind_of(target)](asked, context, stack)
         for line in file.lines():  # two samplers would be one report under one's name

@@ -87,15 +87,15 @@ def calibrate(
     signer = WalletFlags(wallet_hotkey=hotkey).open() if hotkey else None
     rubric, ledger = rubric_of(policy, models), Ledger()
     judges = _judges(rubric, base_url, ledger)
-    with show_progress() as progress:
-        with open_shop() as shop:
-            every = recipes()
-            asked = min(traces, len(every))
-            made = []
-            for place in range(asked):
-                made.append(make_trace(every[place * len(every) // asked], shop))
-                progress("make", len(made), asked)
-        judged = measurement.judge_traces(made, rubric, judges, at_once=AT_ONCE, progress=progress)
+    progress = show_progress()
+    with open_shop() as shop:
+        every = recipes()
+        asked = min(traces, len(every))
+        made = []
+        for place in range(asked):
+            made.append(make_trace(every[place * len(every) // asked], shop))
+            progress("make", len(made), asked)
+    judged = measurement.judge_traces(made, rubric, judges, at_once=AT_ONCE, progress=progress)
     found = measurement.measure(judged, rubric, _spent(judged, ledger))
     out.mkdir(parents=True, exist_ok=True)
     lines = (

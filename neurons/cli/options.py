@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import os
 import re
@@ -336,8 +337,7 @@ def export_folder(named: str, below: Path) -> Path:
     from arena.export.files import bring_export, is_location
 
     if is_location(named):
-        with show_progress() as progress:
-            return bring_export(named, below.absolute(), lambda done, total: progress("fetch", done, total))
+        return bring_export(named, below.absolute(), functools.partial(show_progress(), "fetch"))
     if not Path(named).is_dir():
         is_file = Path(named).is_file()
         rows = f"{named} is a file, not an export folder; for rows of elsewhere: `arena corpus build --foreign {named}`"

@@ -139,8 +139,7 @@ def agent_name(agent_version_id: str, names: Mapping[str, str]) -> str:
 _LINE_EVERY_S = 10.0
 
 
-@contextmanager
-def show_progress() -> Iterator[Progress]:
+def show_progress() -> Progress:
     """The function to report to: a line when a phase ends, and every ten seconds while one runs, with the time left.
     A phase's first report may tell of what an earlier run did. Nothing is shown where --json was given."""
     begun: dict[str, tuple[float, int]] = {}  # when a phase was first reported, and how far it was
@@ -159,7 +158,7 @@ def show_progress() -> Iterator[Progress]:
             shown_s, left_s = now_s, (now_s - begun_s) * (total - done) / (done - begun_at)
             typer.echo(f"{phase}: {done * 100 // total} %, {left_s:.0f} s left", err=True)
 
-    yield no_progress if is_json() else report
+    return no_progress if is_json() else report
 
 
 def exit_code(error: ArenaError) -> int:

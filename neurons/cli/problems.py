@@ -106,29 +106,28 @@ def check(
         return
 
     matcher, index = read_matcher(titles), TitleIndex(options.products_in(catalogue))
-    bad, luck, tried, checks = 0, 0, 0, list[dict[str, object]]()
-    with show_progress() as progress:
-        for done, problem in enumerate(problems, start=1):
-            solvable = check_solvable(problem, index.product, matcher)
-            if solvable.is_usable and len(index.products) >= CROWD_MIN:
-                solvable = check_chance(solvable, problem, index.products, matcher, seed=1)
-                luck, tried = luck + (solvable.random_reward_e4 or 0), tried + 1
-            # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
-            # read back
-            accepted, fitting = measure_ambiguity(problem, index, matcher) if solvable.is_usable else ((), ())
-            crowded = "; ".join(
-                f"reward[{slot}]: {count} products satisfy it"
-                for slot, count in enumerate(accepted)
-                if count > ACCEPTED_MAX
-            )
-            bad += bool(crowded) or not solvable.is_usable
-            found = [f"{solvable.failure.code} {solvable.failure.detail}"] if solvable.failure else []
-            found += [f"P4013 {crowded}"] if crowded else []
-            found += [f"warning: {'; '.join(solvable.warnings)}"] if solvable.warnings else []
-            facts = {"accepted": accepted, "fitting": fitting, "crowded": crowded}
-            say(*(f"{solvable.problem_id}: {what}" for what in found))
-            checks.append(msgspec.structs.asdict(solvable) | facts)
-            progress("check", done, len(problems))
+    bad, luck, tried, checks, progress = 0, 0, 0, list[dict[str, object]](), show_progress()
+    for done, problem in enumerate(problems, start=1):
+        solvable = check_solvable(problem, index.product, matcher)
+        if solvable.is_usable and len(index.products) >= CROWD_MIN:
+            solvable = check_chance(solvable, problem, index.products, matcher, seed=1)
+            luck, tried = luck + (solvable.random_reward_e4 or 0), tried + 1
+        # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
+        # read back
+        accepted, fitting = measure_ambiguity(problem, index, matcher) if solvable.is_usable else ((), ())
+        crowded = "; ".join(
+            f"reward[{slot}]: {count} products satisfy it"
+            for slot, count in enumerate(accepted)
+            if count > ACCEPTED_MAX
+        )
+        bad += bool(crowded) or not solvable.is_usable
+        found = [f"{solvable.failure.code} {solvable.failure.detail}"] if solvable.failure else []
+        found += [f"P4013 {crowded}"] if crowded else []
+        found += [f"warning: {'; '.join(solvable.warnings)}"] if solvable.warnings else []
+        facts = {"accepted": accepted, "fitting": fitting, "crowded": crowded}
+        say(*(f"{solvable.problem_id}: {what}" for what in found))
+        checks.append(msgspec.structs.asdict(solvable) | facts)
+        progress("check", done, len(problems))
     said = f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous"
     show(shown | {"checks": checks}, [said])
     if tried:
@@ -186,11 +185,10 @@ def synthesize(
     maker.exclude(shipped_answers())
     maker.exclude(reward.product_id for problem in options.read_files(exclude or []) for reward in problem.rewards)
     chosen = secrets.randbits(256) if seed is None else seed
-    made: list[Problem] = []
-    with show_progress() as progress:
-        for problem in maker.make_apart(seed=chosen, counts=spread_evenly(count)):
-            made.append(problem)
-            progress("synthesize", len(made), count)
+    made, progress = list[Problem](), show_progress()
+    for problem in maker.make_apart(seed=chosen, counts=spread_evenly(count)):
+        made.append(problem)
+        progress("synthesize", len(made), count)
     write_whole(out, "".join(f"{line}\n" for line in write_problems(made)).encode(), mode=0o600)
     show({"problems": len(made), "path": str(out)}, [f"{counted(len(made), 'problem')} written to {out}"])
 
@@ -267,11 +265,10 @@ def pool(
     if not held:
         raise typer.BadParameter(f"{folder} holds no *.batch.json", param_hint="--state-dir")
     releases: list[ReleaseRecord] = []
-    with show_progress() as progress:
-        for export in exports:  # each is verified whole before its releases count
-            tell = functools.partial(progress, "verify")
-            open_export(export, verify, progress=tell)
-            releases += read_releases(export)
+    for export in exports:  # each is verified whole before its releases count
+        tell = functools.partial(show_progress(), "verify")
+        open_export(export, verify, progress=tell)
+        releases += read_releases(export)
     entered = None if partition is None else read_partition(partition, verify)
     taken = released_pool(chosen, releases, held, held_out=options.read_files(held_out or []), partition=entered)
     if taken.problems:
@@ -351,17 +348,16 @@ def seal(
         titles=accepted,
     )
     out.mkdir(parents=True, exist_ok=True)
-    rows = []
-    with show_progress() as progress:
-        for made, sealed in enumerate(locked, 1):
-            notice = sealed.notice
-            write_sealed(out / f"{notice.race_id}{SUFFIX}", sealed)
-            (out / f"{notice.race_id}.notice.json").write_bytes(notice_bytes(sealed))
-            progress("seal", made, races)
-            opens, count = opening_time(notice, timelock), len(notice.problems)
-            row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": count}
-            rows.append(row | {"batch_sha256": notice.batch_sha256})
-            say(f"{notice.race_id}  round {notice.round}  opens {opens}  {counted(count, 'problem')}")
+    rows, progress = [], show_progress()
+    for made, sealed in enumerate(locked, 1):
+        notice = sealed.notice
+        write_sealed(out / f"{notice.race_id}{SUFFIX}", sealed)
+        (out / f"{notice.race_id}.notice.json").write_bytes(notice_bytes(sealed))
+        progress("seal", made, races)
+        opens, count = opening_time(notice, timelock), len(notice.problems)
+        row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": count}
+        rows.append(row | {"batch_sha256": notice.batch_sha256})
+        say(f"{notice.race_id}  round {notice.round}  opens {opens}  {counted(count, 'problem')}")
     for problem_id in assigned.refused:
         typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
     said = f"{counted(races, 'batch')} in {out}: *.sealed.json for validators, *.notice.json for everybody"
@@ -394,14 +390,14 @@ def titles(
     problems, products = options.read_files(paths), tuple(options.products_in(catalogue))
     if embeddings:
         endpoint = EmbeddingsEndpoint(embeddings, model, api_key=os.environ.get("OPENAI_API_KEY", ""))
-        with contextlib.closing(endpoint), show_progress() as progress:
+        with contextlib.closing(endpoint):
             release, report = build_release(
                 problems,
                 products,
                 endpoint,
                 vectors or out.parent / "vectors",
                 name=f"{model}@{name}",
-                on_progress=functools.partial(progress, "embed"),
+                on_progress=functools.partial(show_progress(), "embed"),
             )
     else:
         release, report = build_lexical(problems, TitleIndex(products), name)

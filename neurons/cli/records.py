@@ -116,7 +116,8 @@ def verify(
 
     async def verified(logs: PostgresStore) -> VerifyReport:
         total = sum([(await logs.head(name)).seq for name in await logs.validators()])
-        with presenter.show_progress() as progress, open_executor("", processes, total, state_dir=None) as executor:
+        progress = presenter.show_progress()
+        with open_executor("", processes, total, state_dir=None) as executor:
             return await verify_store(
                 logs,
                 verify_signature,
@@ -237,19 +238,18 @@ async def export(
             logs = ", ".join(names) or "none"
             raise typer.BadParameter(f"name one log with --validator; this store has: {logs}")
         request = msgspec.structs.replace(request, validator=names[0])
-        with presenter.show_progress() as progress:
-            manifest = await export_records(
-                log,
-                request,
-                out,
-                verify_signature=verify_signature,
-                software=f"agent-arena {version('agent-arena')}",
-                now_ms=int(time.time() * 1000),
-                start=continued(previous, request) if previous else None,
-                signer=signer,
-                libraries=libraries,
-                progress=functools.partial(progress, "export"),
-            )
+        manifest = await export_records(
+            log,
+            request,
+            out,
+            verify_signature=verify_signature,
+            software=f"agent-arena {version('agent-arena')}",
+            now_ms=int(time.time() * 1000),
+            start=continued(previous, request) if previous else None,
+            signer=signer,
+            libraries=libraries,
+            progress=functools.partial(presenter.show_progress(), "export"),
+        )
     presenter.show(manifest, summary_lines(manifest, out))
 
 
@@ -475,11 +475,8 @@ def verify_folder(
         if subtensor is not None and not log.anchor_block:
             raise typer.BadParameter("--chain: the export's last checkpoint was not on chain when it was exported")
     records = log.last_seq - log.first_seq + 1 if log else 0
-    with (
-        open_executor(cluster, processes, records, state_dir=state_dir) as executor,
-        presenter.show_progress() as progress,
-    ):
-        tell = functools.partial(progress, "verify")
+    tell = functools.partial(presenter.show_progress(), "verify")
+    with open_executor(cluster, processes, records, state_dir=state_dir) as executor:
         report = verify_export(folder, verify_signature, executor=executor, progress=tell, checkpoints=points)
     fault = ""
     if report.is_ok and signer not in ("", report.signer):

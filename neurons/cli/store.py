@@ -89,9 +89,9 @@ async def backup(
     of_node = location_of(owner_dsn, state_folder(state_dir))
     if of_node.kind == "external" and not owner_dsn:
         raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
-    with _owned(owner_dsn, state_dir) as (dsn, tools, _), show_progress() as progress:
+    with _owned(owner_dsn, state_dir) as (dsn, tools, _):
         objects = open_objects(of_node.objects) if of_node.objects else None
-        manifest = await back_up(dsn, out, tools, objects=objects, progress=progress)
+        manifest = await back_up(dsn, out, tools, objects=objects, progress=show_progress())
     kept, rows = manifest.objects, manifest.store.rows
     held = f"{counted(rows['record'], 'record')} and {counted(rows['body'], 'body')}"
     lines = [f"{out}: {held} of {counted(len(manifest.store.heads), 'log')}"]
@@ -130,9 +130,9 @@ async def restore(
             raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
     bodies = state_folder(state_dir) / "bodies"
     location = location_of(owner_dsn, bodies.parent).objects if owner_dsn else folder_location(bodies)
-    with _owned(owner_dsn, state_dir) as (dsn, tools, dsn_for), show_progress() as progress:
+    with _owned(owner_dsn, state_dir) as (dsn, tools, dsn_for):
         objects = open_objects(location) if location else None
-        restored = await restore_store(dsn, folder, tools, dsn_for, objects=objects, progress=progress)
+        restored = await restore_store(dsn, folder, tools, dsn_for, objects=objects, progress=show_progress())
         if not owner_dsn and (mine := hotkey or next(iter(restored.roles), "")):
             node = StoreLocation(
                 kind="embedded",
@@ -172,8 +172,8 @@ async def archive(
         fix = "set bodies_url (ARENA_BODIES_URL) to a folder or bucket and start the node again, then archive"
         raise ArenaError("V2029", "this store has no object store to move to", fix=fix)
     today, objects = datetime.now(UTC).date(), open_objects(of_node.objects)
-    with _owned(owner_dsn, state_dir) as (dsn, _, _), show_progress() as progress:
-        done = await archive_days(dsn, before.date(), objects, today=today, progress=progress)
+    with _owned(owner_dsn, state_dir) as (dsn, _, _):
+        done = await archive_days(dsn, before.date(), objects, today=today, progress=show_progress())
     counts = f"{counted(done.records, 'record')} and {counted(done.bodies, 'body')}"
     show(done, [f"{counts} of {counted(len(done.days), 'day')} moved to {done.objects}"])
 

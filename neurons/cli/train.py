@@ -116,17 +116,16 @@ def train(
     pools = [options.read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
     public, private = leaks.partitions()
     manifest = private.manifest if private else public
-    with show_progress() as progress:
-        bench = dataclasses.replace(
-            open_bench(bench_flags.settings(), progress=progress),
-            problems=tuple(pools[0]),
-            dev=tuple(pools[1]),
-            held_out=tuple(options.read_files(leaks.held_out or [])),
-            partition=private,
-            partition_sha256=manifest.sha256 if manifest else "",
-        )
-        with _said_once(), _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
-            done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
+    bench = dataclasses.replace(
+        open_bench(bench_flags.settings(), progress=show_progress()),
+        problems=tuple(pools[0]),
+        dev=tuple(pools[1]),
+        held_out=tuple(options.read_files(leaks.held_out or [])),
+        partition=private,
+        partition_sha256=manifest.sha256 if manifest else "",
+    )
+    with _said_once(), _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
+        done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         counts = done.metrics | {f"dropped {reason}": float(count) for reason, count in done.dropped.items()}
         lines = [f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}"]

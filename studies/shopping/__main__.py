@@ -177,37 +177,36 @@ def study(
     folder = recipes / "quick" if quick else recipes
     rules = read_toml(folder / "study.toml", StudyPlan)
     kept = Results(results or out / "results", rules)
-    with show_progress() as progress:
-        running = Study(
-            plan=rules,
-            recipes=folder,
-            source=TOKENIZER,
-            folder=out.resolve(),
-            results=kept,
-            code_commit=inputs.code_commit(),
-            now_ms=inputs.unix_ms,
-            progress=progress,
-        )
-        done = kept.read()
-        chosen = [label for label in rules.labels if label.startswith(only)]
-        if plan:
-            for label in chosen:
-                took_s = sum(done[label].seconds.values()) if label in done else 0.0
-                typer.echo(f"{'done' if label in done else 'open'} {took_s / 3600:5.1f} h  {label}")
-            return
-        if not chosen and only != "report":
-            raise typer.BadParameter(f"no row begins with {only!r}", param_hint="--only")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is resumable is kept, servers are stopped
-        failed = False
-        for label in (one for one in chosen if one not in done):
-            typer.echo(label)
-            try:
-                running.make(label)
-            except ArenaError as error:  # of a stage or a measurement: it ends its row and no other
-                if error.failure.code not in (GUARD_STOPPED, RUN_UNUSABLE):
-                    raise
-                typer.echo(f"{label}: {error}", err=True)
-                failed = True
+    running = Study(
+        plan=rules,
+        recipes=folder,
+        source=TOKENIZER,
+        folder=out.resolve(),
+        results=kept,
+        code_commit=inputs.code_commit(),
+        now_ms=inputs.unix_ms,
+        progress=show_progress(),
+    )
+    done = kept.read()
+    chosen = [label for label in rules.labels if label.startswith(only)]
+    if plan:
+        for label in chosen:
+            took_s = sum(done[label].seconds.values()) if label in done else 0.0
+            typer.echo(f"{'done' if label in done else 'open'} {took_s / 3600:5.1f} h  {label}")
+        return
+    if not chosen and only != "report":
+        raise typer.BadParameter(f"no row begins with {only!r}", param_hint="--only")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is resumable is kept, servers are stopped
+    failed = False
+    for label in (one for one in chosen if one not in done):
+        typer.echo(label)
+        try:
+            running.make(label)
+        except ArenaError as error:  # of a stage or a measurement: it ends its row and no other
+            if error.failure.code not in (GUARD_STOPPED, RUN_UNUSABLE):
+                raise
+            typer.echo(f"{label}: {error}", err=True)
+            failed = True
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.md").write_text(render_page(rules, folder, kept.read()), "utf-8")
     typer.echo(out / "report.md")
