@@ -178,9 +178,9 @@ class Supervisor:
         await self._clock.adopt_policy()  # before any work is claimed
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
-        drain, log = self._drain, self._node.log
+        drain = self._drain
         loops = [
-            *(run_loop(name, turn, drain, log, every_s=every_s) for name, turn, every_s in self._turns),
+            *(run_loop(name, turn, drain, every_s=every_s) for name, turn, every_s in self._turns),
             *endpoint_loops(self._node, drain),
             *(part.run(drain) for part in self._running if part),
         ]

@@ -14,11 +14,10 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from structlog.typing import FilteringBoundLogger
-
 from arena.records.port import LeaseLostError
 from foundation.backoff import Backoff
 from foundation.errors import ArenaError
+from foundation.logs import get_logger
 from neurons.health.status import Wait
 
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
@@ -73,28 +72,19 @@ class Loop(Protocol):
         ...
 
 
-async def run_loop(
-    name: str,
-    turn: Callable[[], Awaitable[object]],
-    drain: StopSignal,
-    log: FilteringBoundLogger,
-    *,
-    every_s: float,
-) -> None:
+async def run_loop(name: str, turn: Callable[[], Awaitable[object]], drain: StopSignal, *, every_s: float) -> None:
     """Call `turn` every `every_s` seconds until drained. Raises the first ArenaError that is not retryable."""
     failures = 0
     while not drain.is_set():
-        failures = await _attempt(name, turn, failures, drain, log)
+        failures = await _attempt(name, turn, failures, drain)
         await drained_within(drain, max(every_s, drain.pause_s(failures)))
 
 
-async def persist(
-    name: str, action: Callable[[], Awaitable[object]], drain: StopSignal, log: FilteringBoundLogger
-) -> None:
+async def persist(name: str, action: Callable[[], Awaitable[object]], drain: StopSignal) -> None:
     """Repeat `action` until it succeeds, with growing pauses. Raises what no retry can mend (a lost lease
     among it), and the last failure once drained."""
     failures = 0
-    while failures := await _attempt(name, action, failures, drain, log, is_last=drain.is_set()):
+    while failures := await _attempt(name, action, failures, drain, is_last=drain.is_set()):
         await drained_within(drain, drain.pause_s(failures))
 
 
@@ -110,13 +100,12 @@ async def _attempt(
     action: Callable[[], Awaitable[object]],
     failures: int,
     drain: StopSignal,
-    log: FilteringBoundLogger,
     *,
     is_last: bool = False,
 ) -> int:
     """Do it once: 0, or after a failure that a retry can mend the number of them in a row. Raises any other one, and
     with `is_last` every one."""
-    loop = name.partition(" ")[0]  # what is written may be of many attempts; the wait is one
+    log, loop = get_logger(), name.partition(" ")[0]  # what is written may be of many attempts; the wait is one
     try:
         await _coded(action)
     except LeaseLostError:

@@ -15,11 +15,11 @@ import time
 from typing import Literal
 
 import msgspec
-from structlog.typing import FilteringBoundLogger
 
 from arena.policy import Policy
 from arena.store.location import StoreLocation
 from foundation.errors import ArenaError, Failure
+from foundation.logs import get_logger
 from harness.catalogue.server import address_of
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.worker.ports import child_environment
@@ -56,15 +56,9 @@ _OF_BODIES = "AWS_"  # where `bodies_url` names a bucket
 class Serving:
     """The serving process of one node."""
 
-    def __init__(
-        self,
-        setup: ServingSetup,
-        reads: socket.socket | None,
-        door: socket.socket | None,
-        log: FilteringBoundLogger,
-    ) -> None:
+    def __init__(self, setup: ServingSetup, reads: socket.socket | None, door: socket.socket | None) -> None:
         """`reads` and `door` are the listening sockets that `setup` names, None for what is not served."""
-        self._setup, self._log = setup, log
+        self._setup = setup
         self._listeners = [each for each in (reads, door) if each is not None]
         self.door_address = address_of(door) if door is not None else ""
         self.door_port = int(door.getsockname()[1]) if door is not None else 0
@@ -72,7 +66,7 @@ class Serving:
     async def run(self, drain: StopSignal) -> None:
         """Serve until drained. Raises what no retry can mend."""
         try:
-            await run_loop("serving", lambda: self.live(drain), drain, self._log, every_s=TURN_S)
+            await run_loop("serving", lambda: self.live(drain), drain, every_s=TURN_S)
         finally:
             for listener in self._listeners:  # a newcomer is refused, and need not wait
                 listener.close()
@@ -111,7 +105,7 @@ class Serving:
             error = ArenaError(last.code, last.detail)
         if not error.entry.is_retryable or time.monotonic() - started_s < STEADY_S:
             raise error
-        self._log.warning("serving process ended", code=error.failure.code, detail=error.failure.detail)
+        get_logger().warning("serving process ended", code=error.failure.code, detail=error.failure.detail)
 
     async def _hear(self, process: asyncio.subprocess.Process, drain: StopSignal) -> Failure | None:
         """Say what to serve, and follow what the process says until it ends; the last word."""

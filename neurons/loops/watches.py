@@ -151,7 +151,7 @@ def endpoint_loops(node: Node, drain: StopSignal) -> list[Coroutine[None, None, 
 
     watched = [("models", MODEL_FAILED, node.upstreams), ("judge", JUDGE_FAILED, node.judges)]
     return [
-        run_loop(name, functools.partial(require_answers, them, code), drain, node.log, every_s=ENDPOINTS_S)
+        run_loop(name, functools.partial(require_answers, them, code), drain, every_s=ENDPOINTS_S)
         for name, code, them in watched
         if them
     ]

@@ -317,7 +317,7 @@ def open_serving(
         door=door.fileno() if door else None,
         log_level=settings.log_level,
     )
-    return Serving(setup, reads, door, get_logger())
+    return Serving(setup, reads, door)
 
 
 def open_bodies(settings: Settings) -> BodyObjects | None:

@@ -132,7 +132,7 @@ class EpisodeLoop:
         if spending:  # after the records, which it must not hold up; of a lost lease, too
             self._node.metrics.count_usage(spending)
             put = partial(self._node.store.put_usage, _usage(lease.attempt_id, lease.item, spending))
-            await persist(f"usage of {lease.attempt_id}", put, self._drain, self._node.log)
+            await persist(f"usage of {lease.attempt_id}", put, self._drain)
 
     async def _job(self, lease: Lease) -> EvaluateJob:
         """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it.
@@ -245,13 +245,13 @@ class EpisodeLoop:
         is_witnessed &= failure.code != CAP_REACHED
         if is_written and witness is not None and is_witnessed:
             enqueue = partial(self._node.store.enqueue, (witness,), {witness.subject.miner_hotkey: lease.owner})
-            await persist(f"witness {witness.item_id}", enqueue, self._drain, self._node.log)
+            await persist(f"witness {witness.item_id}", enqueue, self._drain)
 
     async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]], *, is_end: bool) -> bool:
         """Write until it stands, then drop the journal of an item that ends; False for a lease lost meanwhile, which
         leaves its attempt record to the sweep."""
         try:
-            await persist(f"append {lease.attempt_id}", action, self._drain, self._node.log)
+            await persist(f"append {lease.attempt_id}", action, self._drain)
             if is_end:
                 self._journals.path(lease.item).unlink(missing_ok=True)
         except LeaseLostError:

@@ -44,7 +44,7 @@ from neurons.worker.ports import EvaluateJob, FaultReply, JudgeJob, Reply, worke
 from problems.model import Problem
 from tests.arena import log_stand
 from tests.neurons.arena_stand import SMALL
-from tests.neurons.clock_stand import LOG, Desk, Time
+from tests.neurons.clock_stand import Desk, Time
 
 
 class Stage:
@@ -73,7 +73,7 @@ class Stage:
             if act is not None:
                 raise act
 
-        await run_loop("loop", turn, self.drain, LOG, every_s=0)
+        await run_loop("loop", turn, self.drain, every_s=0)
 
 
 def away() -> ArenaError:
@@ -105,7 +105,7 @@ async def test_what_is_to_stand_is_written_again_until_it_stands(monkeypatch: py
         if (act := answers.pop(0)) is not None:
             raise act
 
-    await persist("append item:1", write, stage.drain, LOG)
+    await persist("append item:1", write, stage.drain)
     assert stage.heard == [("append", "V2115"), ("append", "U3030")]
     assert stage.drain.waits == {} and not answers
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
-import structlog
 
 from arena.policies import DEMO
 from arena.store.embedded import EmbeddedServer
@@ -68,7 +67,7 @@ class Served:
 async def served(server: EmbeddedServer, folder: Path) -> AsyncIterator[Served]:
     with listen("127.0.0.1", 0) as reads, listen("127.0.0.1", 0) as door:
         setup = make_setup(server, folder, reads, door)
-        serving = Serving(setup, reads, door, structlog.get_logger())
+        serving = Serving(setup, reads, door)
         drain = StopSignal(lambda: time.time_ns() // 1_000_000)
         running = asyncio.create_task(serving.run(drain))
         made = Served(serving, drain, f"http://127.0.0.1:{reads.getsockname()[1]}")
