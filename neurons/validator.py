@@ -26,7 +26,6 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 from foundation.backoff import NextTry
@@ -37,7 +36,7 @@ from neurons.health.metrics import Metrics
 from neurons.health.status import Ending, NodeFile, read_node_file, write_node_file
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from neurons.loops.node import Node
-from neurons.loops.run_loop import PAUSES, SPREAD, Loop, StopSignal, run_loop
+from neurons.loops.run_loop import PAUSES, SPREAD, Action, Loop, StopSignal, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_exchange, open_node
 from neurons.node.reporting import BANK_EVERY_S, EVERY_S, HeartbeatLoop, banner, serve_probes
@@ -153,7 +152,7 @@ class Supervisor:
             node.operator_files,
             sharing,
         ]
-        self._turns: list[tuple[str, Callable[[], Awaitable[object]], float]] = [
+        self._turns: list[tuple[str, Action, float]] = [
             *((each.name, each.turn, each.every_s) for each in loops if each),
             ("sweep", partial(sweep, node), SWEEP_S),
             ("heartbeat", partial(heart.beat, self._drain), EVERY_S),

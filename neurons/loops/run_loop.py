@@ -20,6 +20,7 @@ from foundation.errors import ArenaError
 from foundation.logs import get_logger
 from neurons.health.status import Wait
 
+Action = Callable[[], Awaitable[object]]
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 SPREAD = (0.8, 1.2)
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -72,7 +73,7 @@ class Loop(Protocol):
         ...
 
 
-async def run_loop(name: str, turn: Callable[[], Awaitable[object]], drain: StopSignal, *, every_s: float) -> None:
+async def run_loop(name: str, turn: Action, drain: StopSignal, *, every_s: float) -> None:
     """Call `turn` every `every_s` seconds until drained. Raises the first ArenaError that is not retryable."""
     failures = 0
     while not drain.is_set():
@@ -80,7 +81,7 @@ async def run_loop(name: str, turn: Callable[[], Awaitable[object]], drain: Stop
         await drained_within(drain, max(every_s, drain.pause_s(failures)))
 
 
-async def persist(name: str, action: Callable[[], Awaitable[object]], drain: StopSignal) -> None:
+async def persist(name: str, action: Action, drain: StopSignal) -> None:
     """Repeat `action` until it succeeds, with growing pauses. Raises what no retry can mend (a lost lease
     among it), and the last failure once drained."""
     failures = 0
@@ -95,14 +96,7 @@ async def drained_within(drain: StopSignal, seconds: float) -> bool:
     return drain.is_set()
 
 
-async def _attempt(
-    name: str,
-    action: Callable[[], Awaitable[object]],
-    failures: int,
-    drain: StopSignal,
-    *,
-    is_last: bool = False,
-) -> int:
+async def _attempt(name: str, action: Action, failures: int, drain: StopSignal, *, is_last: bool = False) -> int:
     """Do it once: 0, or after a failure that a retry can mend the number of them in a row. Raises any other one, and
     with `is_last` every one."""
     log, loop = get_logger(), name.partition(" ")[0]  # what is written may be of many attempts; the wait is one
@@ -127,7 +121,7 @@ async def _attempt(
     return 0
 
 
-async def _coded(action: Callable[[], Awaitable[object]]) -> None:
+async def _coded(action: Action) -> None:
     """Do it; a disk that is full is V2115, whatever code the part that met it has for its folder."""
     try:
         await action()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -36,7 +36,7 @@ from harness.agents.registry import shipped_source
 from harness.inference.journal import FileJournal
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.loops.node import Node
-from neurons.loops.run_loop import StopSignal, drained_within, persist
+from neurons.loops.run_loop import Action, StopSignal, drained_within, persist
 from neurons.race.log import RaceLog
 from neurons.worker.pool import Spending
 from neurons.worker.ports import EvaluateJob, EvaluationReply, FaultReply, Job, JudgeJob, Reply, VerdictReply
@@ -247,7 +247,7 @@ class EpisodeLoop:
             enqueue = partial(self._node.store.enqueue, (witness,), {witness.subject.miner_hotkey: lease.owner})
             await persist(f"witness {witness.item_id}", enqueue, self._drain)
 
-    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]], *, is_end: bool) -> bool:
+    async def _write(self, lease: Lease, action: Action, *, is_end: bool) -> bool:
         """Write until it stands, then drop the journal of an item that ends; False for a lease lost meanwhile, which
         leaves its attempt record to the sweep."""
         try:
