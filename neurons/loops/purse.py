@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from arena.race.admission import RaceRecords
 from arena.race.forecast import KNOWN_FROM, Cost, day_of, episodes_in, past_episodes, spent
-from arena.race.scores import LoggedRecord
-from arena.records.model import AttemptRecord, Context, EvaluationRecord
+from arena.records.model import Context
 from arena.records.port import WorkItem
 from arena.store.postgres import PostgresStore
 from foundation.codes import CAP_REACHED
@@ -71,18 +71,12 @@ class Purse:
         self._running = 0
         self._plans: dict[str, _Plan] = {}
 
-    async def plan(
-        self,
-        race_id: str,
-        items: Iterable[WorkItem],
-        evaluations: Iterable[LoggedRecord[EvaluationRecord]],
-        attempts: Iterable[LoggedRecord[AttemptRecord]],
-    ) -> None:
+    async def plan(self, race_id: str, items: Iterable[WorkItem], log: RaceRecords) -> None:
         """Take note of the pairs that this node runs in a race, and of those that its log says were run or stopped."""
         if self.budget == Budget():
             return
         own, rows = self._store.validator, await self._store.usage_totals()
-        done = Counter(row.record.context.problem_id for row in evaluations if row.validator == own)
+        done = Counter(row.record.context.problem_id for row in log.evaluations if row.validator == own)
         inference, judging, counted, _ = past_episodes(rows)
         if counted < KNOWN_FROM:
             (inference, judging), counted = self._assumed, 1
@@ -94,7 +88,7 @@ class Purse:
                 begun=set(done),
                 stopped={
                     each.record.context.problem_id
-                    for each in attempts
+                    for each in log.attempts
                     if each.validator == own and each.record.failure and each.record.failure.code == CAP_REACHED
                 },
                 paid=episodes_in(row for row in rows if row.race_id == race_id),

@@ -298,7 +298,7 @@ class RaceClock:
         """Hold the items of a race against what it may cost."""
         log = self._log_of(race_id)
         await log.refresh()
-        await self._node.purse.plan(race_id, items, log.evaluations, log.attempts)
+        await self._node.purse.plan(race_id, items, log)
 
     async def _open(self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int) -> RaceOpened:
         """The opening of a race under the node's policy, which is kept in a file.

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from arena.race.admission import RaceRecords
 from arena.race.forecast import Cost, forecast, past_episodes, spent
 from arena.records.model import Context, Subject
 from arena.records.port import UsageTotal, WorkItem
@@ -168,7 +169,7 @@ def test_no_cap_is_passed_and_a_process_that_starts_again_knows_what_was_spent(c
                 purse = Purse(
                     books, budget, (Cost(micro_usd=MOST), Cost()), (Cost(), Cost()), lambda: 1_767_225_600_000
                 )
-                await purse.plan("r/1", RACE_ITEMS, (), ())
+                await purse.plan("r/1", RACE_ITEMS, RaceRecords())
                 ran = await run_all(purse, books, costs)
                 total = sum(row.cost_micro_usd or 0 for row in books.rows)
                 assert total <= cap + 1
@@ -190,7 +191,7 @@ async def test_a_problem_without_room_is_not_begun_once_the_mean_is_known(budget
     for number in range(8):
         books.put(replace(first, race_id=f"r/0{number}"), 500)
     purse = Purse(books, budget, (Cost(micro_usd=MOST), Cost()), (Cost(), Cost()), lambda: 0)
-    await purse.plan("r/1", RACE_ITEMS, (), ())  # three problems of three pairs at 500
+    await purse.plan("r/1", RACE_ITEMS, RaceRecords())  # three problems of three pairs at 500
     ran = await run_all(purse, books, [500] * len(RACE_ITEMS))
     assert sorted(map(sorted, ran.values())) == [[False], [True], [True]]
     assert purse.refusal is not None and purse.refusal.detail == cap
