@@ -253,6 +253,7 @@ def replay(
     is compared: the table shows how the race would have ended.
     """
     from arena.exchange.peer_logs import PeerLogStore
+    from arena.race.settle import differences
     from neurons.race.log import read_race, replay_race
     from neurons.settings.inputs import held_path
 
@@ -267,17 +268,18 @@ def replay(
         return given, history, await read_race(logs, held, given)
 
     found, settlements, records = store.run(read)
-    again = replay_race(found, records, settlements)
+    made, inputs = replay_race(found, records, settlements)
+    differing = differences(made, found)
     policies = [policy_named(name) for name in policy or ()]
-    others = [(other.name, replay_race(found, records, settlements, other).made) for other in policies]
+    others = [(other.name, replay_race(found, records, settlements, other)[0]) for other in policies]
     lines = [
-        f"{race}: settled again from {again.evaluations} evaluations and {again.verdicts} verdicts",
-        f"DIFFERENT: {', '.join(again.differing)}" if again.differing else "equal, byte for byte",
+        f"{race}: settled again from {len(inputs.evaluations)} evaluations and {len(inputs.verdicts)} verdicts",
+        f"DIFFERENT: {', '.join(differing)}" if differing else "equal, byte for byte",
     ]
-    for name, made in others:
-        lines += [f"\nunder {name}:", *standing_lines(made, {})]
-    shown = {"race": race, "differing": again.differing, "made": again.made, "others": dict(others)}
-    show(shown, lines, EXIT_INTEGRITY if again.differing else 0)
+    for name, other in others:
+        lines += [f"\nunder {name}:", *standing_lines(other, {})]
+    shown = {"race": race, "differing": differing, "made": made, "others": dict(others)}
+    show(shown, lines, EXIT_INTEGRITY if differing else 0)
 
 
 @app.command()

@@ -25,6 +25,7 @@ from arena.policy import Policy
 from arena.race.admission import RaceRecords, is_success
 from arena.race.draw import SuiteEnd, suite_ends
 from arena.race.machine import Force, RaceState, coming_race, force_of, replay, stream_of
+from arena.race.scores import SettlementInputs
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord
@@ -139,15 +140,6 @@ class RaceList:
         return [*states, RaceState(race_id=coming_race(states, now_ms, policy)[0])]
 
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """A race settled again. `differing` names what came out otherwise than recorded; empty: equal bytes."""
-
-    made: SettlementRecord
-    differing: tuple[str, ...]
-    evaluations: int
-    verdicts: int
-
-
 class SettledRace(msgspec.Struct, frozen=True, kw_only=True):
     """One race as this validator has it. `force`: whose settlement is in force here; none: nothing had a quorum, and
     it is this validator's word alone; "": not decided yet, or this login can't read the events. `differing`: of
@@ -217,8 +209,8 @@ def replay_race(
     records: RaceRecords,
     settlements: Sequence[SettlementRecord],
     policy: Policy | None = None,
-) -> Replay:
-    """Settle a race again from its records, under its own policy or another.
+) -> tuple[SettlementRecord, SettlementInputs]:
+    """Settle a race again from its records, under its own policy or another; the settlement, and what it came from.
 
     `settlements` are those in force, oldest first, the race's own among them. Another policy ranks, promotes and pays;
     what was drawn, and how many raced each problem, stays as it was. Raises ArenaError V2050 where the record states no
@@ -234,13 +226,7 @@ def replay_race(
     inputs = inputs_again(
         given, records.evaluations, records.verdicts, earlier, policy=other, attempts=records.attempts
     )
-    made = settle(inputs)
-    return Replay(
-        made=made,
-        differing=differences(made, given),
-        evaluations=len(inputs.evaluations),
-        verdicts=len(inputs.verdicts),
-    )
+    return settle(inputs), inputs
 
 
 def _payload(record: SignedRecord) -> Payload:

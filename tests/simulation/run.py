@@ -13,7 +13,7 @@ import msgspec
 
 from arena.chain.keys import verify
 from arena.race.machine import Force, force_of, paid_race
-from arena.race.settle import settlement_sha256
+from arena.race.settle import differences, settlement_sha256
 from arena.records.body import decode_content, restore_frame
 from arena.records.model import AttemptRecord, EvaluationRecord, SettlementRecord, StoredBody
 from arena.records.verification import verify_store
@@ -220,9 +220,9 @@ async def settle_again(desk: SimulatedDesk, settlement: SettlementRecord) -> Non
     given = found.settlement
     assert (given, found.force) == (settlement, "own")
     records = await read_race(desk.real_store, desk.held, given)
-    again = replay_race(given, records, [each.settlement for each in settled])
-    assert again.differing == ()
-    assert canonical_bytes(again.made) == canonical_bytes(given)
+    made, _ = replay_race(given, records, [each.settlement for each in settled])
+    assert differences(made, given) == ()
+    assert canonical_bytes(made) == canonical_bytes(given)
 
 
 async def _require_equal_weights(day: RaceDay, own: list[SimulatedDesk]) -> None:
