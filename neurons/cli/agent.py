@@ -140,7 +140,7 @@ def run(
     def once(raw: bytes) -> int:
         """One run of one version of the file; the exit code."""
         settings = desk.settings(choice.model, choice.model_url, is_miner=True)
-        require_accepted(agent, raw, settings)
+        require_accepted(agent, raw, report_of(raw, settings))
         source, done, at_once = source_of(raw), list[practice.RunRow](), practice.at_once_here(workers, settings)
         asked = practice.open_problems(settings, choice, at_once=at_once)
         is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
@@ -309,9 +309,8 @@ def report_of(source: bytes, settings: Settings) -> GateReport:
     return inspect_isolated(source, policy.gate, knowledge)
 
 
-def require_accepted(agent: Path, source: bytes, settings: Settings) -> None:
+def require_accepted(agent: Path, source: bytes, report: GateReport) -> None:
     """Show the report of a source that the gate rejects. Raises typer.Exit then."""
-    report = report_of(source, settings)
     if report.outcome == "reject":
         shown = refusal(report.failure) | {"findings": report.findings}
         show(shown, report_lines(agent, source, report), EXIT_FAILED)

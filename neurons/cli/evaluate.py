@@ -19,7 +19,7 @@ import typer
 
 from foundation.errors import ArenaError, counted
 from harness.tools.registry import profile_schemas
-from neurons.cli.agent import read_agent, require_accepted, source_of
+from neurons.cli.agent import read_agent, report_of, require_accepted, source_of
 from neurons.cli.options import BenchFlags, ClusterOption, command, read_files
 from neurons.cli.presenter import field_lines, say, show, show_progress, table_text
 from neurons.cli.train import say_device
@@ -243,7 +243,7 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Subject:
 
     path, how, flags = Path(asked.target), asked.how, asked.flags
     raw, settings = read_agent(path), flags.settings(how.model)
-    require_accepted(path, raw, settings)
+    require_accepted(path, raw, report_of(raw, settings))
     source, at_once = source_of(raw), 1 if how.cluster else at_once_here(asked.plan.parallel, settings)
     ports = replace(open_local_ports(settings, at_once=at_once), judges=())
     tools = profile_schemas(ports.policy.tool_profile)

@@ -27,7 +27,7 @@ from foundation.canonical import text_hash
 from foundation.codes import PEER_AWAY, Owner
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, counted, printable
-from neurons.cli.agent import WIDTH, AgentFile, read_agent, source_of
+from neurons.cli.agent import WIDTH, AgentFile, read_agent, require_accepted, source_of
 from neurons.cli.options import KeyFlags, NetworkOption, command, settings_of
 from neurons.cli.presenter import EXIT_FAILED, EXIT_INTERRUPTED, badge, refuse, share_text, show
 from neurons.health.status import moment
@@ -416,7 +416,7 @@ def _first_failure(doors: Sequence[DoorAnswer]) -> ArenaError:
 def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
     """The text of an agent file that the gate's rules on form and names let pass, and what a person would look at.
 
-    Raises ArenaError A1009 for a file that can't be read, or with the first rejection."""
+    Shows the report of a rejected one and raises typer.Exit. Raises ArenaError A1009 for a file that can't be read."""
     from arena.gate.inspection import inspect_isolated
     from arena.gate.knowledge import make_knowledge
     from neurons.settings.inputs import policy_of
@@ -424,10 +424,7 @@ def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
     rules, source = policy_of(settings).gate, read_agent(agent)
     # without a catalogue: every rule but the tables, in a process of its own
     report = inspect_isolated(source, rules, make_knowledge([], [], [], rules))
-    if report.failure is not None:
-        for found in report.rejections:
-            typer.echo(f"{agent}:{found.line}: {found}", err=True)
-        raise ArenaError(report.failure.code, report.failure.detail)
+    require_accepted(agent, source, report)
     return source_of(source), [str(found) for found in report.findings]
 
 

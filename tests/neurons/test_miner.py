@@ -180,7 +180,7 @@ def test_a_source_goes_to_no_stranger_and_to_no_closed_door(
 def test_a_file_the_gate_would_reject_costs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "agent.py"
     path.write_bytes(b"\nimport os\nx = os.system\n\ndef agent_main(problem): pass\n")
-    exit_code, _, err = _arena(capsys, "submit", path, "--register", *_flags(tmp_path))
-    assert exit_code == 1 and "A1005" in err and ":3: " in err
+    exit_code, out, _ = _arena(capsys, "submit", path, "--register", *_flags(tmp_path))
+    assert exit_code == 1 and "A1005" in out and f"{path}:3  " in out and "fix: " in out
     code, _, err = _arena(capsys, "status", *_flags(tmp_path))
     assert code == 3 and "no local chain in" in err and not (tmp_path / "state" / "chain").exists()
