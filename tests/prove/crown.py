@@ -115,10 +115,8 @@ def reign(policy: Policy, plan: Plan, races: int, dice: np.random.Generator) -> 
         made = inputs_of(f"race-{number:06}", rules, batch(PROBLEMS), field, validators, evaluations=(), verdicts=())
         stated = replace(made.stated, incumbent=top, closes_ms=number * DAY_MS)
 
-        def counted(
-            inputs: SettlementInputs, seed: str, drawn: tuple[str, ...], field: Sequence[Candidate] = field
-        ) -> RaceCount:
-            return _counted(plan, field, drawn, inputs, dice)
+        def counted(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -> RaceCount:
+            return _counted(plan, drawn, inputs, dice)
 
         with patch.object(settling, "count_results", counted):
             settled = settling.settle(replace(made, stated=stated, history=tuple(history)))
@@ -145,15 +143,13 @@ def _share(settled: SettlementRecord, hotkeys: dict[int, str], top: str) -> Shar
     return Share(top, top in theirs, len(theirs.keys() - {top}) / max(below, 1), sum(theirs.values()) / max(total, 1))
 
 
-def _counted(
-    plan: Plan, field: Sequence[Candidate], drawn: Sequence[str], inputs: SettlementInputs, dice: np.random.Generator
-) -> RaceCount:
+def _counted(plan: Plan, drawn: Sequence[str], inputs: SettlementInputs, dice: np.random.Generator) -> RaceCount:
     """What up to three validators found of every agent on every problem, and all of the control agent."""
     validators = inputs.stated.validators
     difficulty = dice.normal(0, SPREAD, len(drawn))
     asked = [dice.permutation(len(validators))[:3] for _ in drawn]
     pairs: dict[tuple[str, str], PairCount] = {}
-    for candidate in field:
+    for candidate in inputs.stated.field:
         name = candidate.subject.miner_hotkey
         skill = plan.skills[name] + dice.normal(0, plan.effect)
         is_solved = dice.random((len(drawn), 3)) < 1 / (1 + np.exp(difficulty - skill))[:, None]
