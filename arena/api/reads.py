@@ -45,7 +45,7 @@ from arena.api.rows import (
     validator_rows,
 )
 from arena.exchange.routes import Places, RowStream
-from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_in, releases_of
+from arena.export.assembly import ExportRow, Selection, assemble, load_page, releases_in, releases_of
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
 from arena.export.model import Request as ExportRequest
@@ -138,7 +138,7 @@ class Tail:
 
     async def _assemble(
         self, validator: str, pools: tuple[Pool, ...], race_id: str | None, after: int, count: int
-    ) -> list[Assembled]:
+    ) -> list[ExportRow]:
         """The next rows, made beside the event loop."""
         found = self.store.records(validator, after_seq=after, race_id=race_id, page=count)
         records: list[SignedRecord] = await anext(batches_of(found, count), [])

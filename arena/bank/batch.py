@@ -284,7 +284,7 @@ class AcceptedProduct(msgspec.Struct, frozen=True, kw_only=True):
     is_answer: bool
 
 
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What a problem asked, and what one result had. `accepted`: the answers, and what this result recommended besides
     that counts in full; other products of the catalogue may count, too."""
 
@@ -292,8 +292,8 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     accepted: tuple[AcceptedProduct, ...] = ()
 
 
-NOTHING = Explained()
-Explain = Callable[[EvaluationRecord, str], Explained]  # of a record, over the catalogue of that hash
+NOTHING = Explanation()
+Explain = Callable[[EvaluationRecord, str], Explanation]  # of a record, over the catalogue of that hash
 
 
 class BatchExplainer:
@@ -304,7 +304,7 @@ class BatchExplainer:
         self._folder, self._products_of = folder, products_of
         self._lock = threading.Lock()
 
-    def explain(self, record: EvaluationRecord, catalogue_sha256: str) -> Explained:
+    def explain(self, record: EvaluationRecord, catalogue_sha256: str) -> Explanation:
         """Every constraint of the record's problem with both values, and what is accepted; empty where that is not
         known here."""
         context, outcome = record.context, record.outcome
@@ -339,7 +339,7 @@ class BatchExplainer:
                     for product_id in dict.fromkeys(ids)
                     if (product := product_of(product_id)) is not None
                 ]
-            return Explained(constraints=found, accepted=tuple(accepted))
+            return Explanation(constraints=found, accepted=tuple(accepted))
         except (ArenaError, KeyError, ValueError):  # no batch here, or one that is not this problem's
             return NOTHING
 

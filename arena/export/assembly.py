@@ -196,7 +196,7 @@ class Page(msgspec.Struct, frozen=True):
     bodies: dict[str, bytes] = {}  # those that are restored already
 
 
-class Assembled(model.Envelope, frozen=True, kw_only=True):
+class ExportRow(model.Envelope, frozen=True, kw_only=True):
     """One record as it goes out."""
 
     race_id: str
@@ -238,7 +238,7 @@ async def load_page(
     return Page(records, contents, reasons, frames, verdicts)
 
 
-def assemble(page: Page, selection: Selection, last_seq: int, policies: Mapping[str, Policy]) -> list[Assembled]:
+def assemble(page: Page, selection: Selection, last_seq: int, policies: Mapping[str, Policy]) -> list[ExportRow]:
     """The page's records as they go out, in order. `last_seq`: the end of the whole export; `policies`: by hash, those
     that settlements of the log state."""
     most = selection.request.row_bytes_max
@@ -324,11 +324,11 @@ def _row(
     content: model.RecordContent | None,
     withheld: Withheld | None = None,
     body: bytes | None = None,
-) -> Assembled:
+) -> ExportRow:
     """A record whole, or a stub."""
     is_whole = content is not None and withheld is None
     row = log_row(record, content=record.content, body=body) if is_whole else log_row(record, withheld=withheld)
-    return Assembled(
+    return ExportRow(
         **model.envelope_of(record),
         race_id=race_of(content) if content else "",
         line=msgspec.json.encode(row),
@@ -355,7 +355,7 @@ def _evaluation(
     stored: bytes | None,
     counted: tuple[model.SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None,
     selection: Selection,
-) -> Assembled:
+) -> ExportRow:
     """The row and trajectory of an evaluation that the release rule lets out."""
     body = _addressed(stored, evaluation.body_sha256, decode_body) if stored else None
     if stored is None or body is None:

@@ -152,7 +152,7 @@ class Tally:
         self.references: dict[int, bytes] = {}  # lines of log rows by record number
         self.referred = set[str]()  # races of these, whose releases have to be shown too
 
-    def add(self, row: assembly.Assembled) -> None:
+    def add(self, row: assembly.ExportRow) -> None:
         """Count one row."""
         if row.withheld:
             self.withheld[row.withheld] += 1
@@ -201,9 +201,9 @@ class Writing:
         self._view: ParquetFile | None = None
         self._completing: Future[list[ShardFile]] | None = None
 
-    def take(self, rows: Sequence[assembly.Assembled]) -> None:
+    def take(self, rows: Sequence[assembly.ExportRow]) -> None:
         """Write some rows. Raises ArenaError V2050 for one that does not follow the last."""
-        segment, most = list[assembly.Assembled](), self.request.rows_per_shard
+        segment, most = list[assembly.ExportRow](), self.request.rows_per_shard
         for row in rows:
             if self._trajectories >= most or self._rows >= most * LOG_ROWS_PER_ROW:
                 self._write(segment)
@@ -229,7 +229,7 @@ class Writing:
         front = msgspec.structs.asdict(self._front or self.walk.position())
         return Cursor(**front, races=tuple(sorted(self._races)), exported_to=self.walk.seq)
 
-    def _write(self, rows: Sequence[assembly.Assembled]) -> None:
+    def _write(self, rows: Sequence[assembly.ExportRow]) -> None:
         """Add rows to the shard. Returns when every file has taken them."""
         if not rows:
             return

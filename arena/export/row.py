@@ -88,10 +88,10 @@ _Words = tuple[str, tuple[tuple[str, str], ...]]  # what identifies an assistant
 
 def converse(body: EvaluationBody) -> Conversation:
     """The conversation of a body."""
-    return _ConversationReading(body).conversation()
+    return _RequestConversation(body).conversation()
 
 
-class _ConversationReading:
+class _RequestConversation:
     """One body while its conversation is put together. Messages are decoded once."""
 
     def __init__(self, body: EvaluationBody) -> None:

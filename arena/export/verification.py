@@ -19,7 +19,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import Promotion, first_promotions, promotion_of, stated_supplement
-from arena.export.assembly import Assembled, Page, Selection, assemble, check_request, releases_of, signed_content
+from arena.export.assembly import ExportRow, Page, Selection, assemble, check_request, releases_of, signed_content
 from arena.export.exporter import PAGE, Writing, complete
 from arena.export.files import (
     CHECKSUM,
@@ -262,7 +262,7 @@ class _Rows:
 
     def _assembled(
         self, lines: list[bytes], scrubbed: dict[int, Trajectory], selection: Selection, policies: Mapping[str, Policy]
-    ) -> list[Assembled]:
+    ) -> list[ExportRow]:
         """Lines of the log as the exporter makes them. Raises ArenaError V2050 for what it would not."""
         rows = [read_row(line) for line in lines]
         page = self._page([row for row in rows if row.content is not None], selection)
@@ -307,7 +307,7 @@ def _signed(row: LogRow, seq: int, content: bytes) -> SignedRecord:
     return SignedRecord(**envelope_of(row) | {"seq": seq}, content=content)
 
 
-def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> Assembled:
+def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> ExportRow:
     """A row that is taken as it stands, and its trajectory where credentials were removed. Raises ArenaError V2050."""
     if row.withheld is None or row.body is not None:
         raise _wrong(row.seq, "a stub has its reason, and nothing else")
@@ -317,7 +317,7 @@ def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> Assembled:
             raise _wrong(row.seq, "its scrubbed trajectory is of another record")
         if holds_secret(msgspec.json.encode(scrubbed)):
             raise _wrong(row.seq, "its scrubbed trajectory holds what looks like a credential")
-    return Assembled(
+    return ExportRow(
         **envelope_of(row),
         race_id="",
         line=line,

@@ -275,7 +275,11 @@ def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptReco
     ):
         last[key] = max(seq, last.get(key, 0))
     kept = [row for row in rows if inputs.stated.logs or row.record.is_closing or row.seq < last.get(_key(row), 0)]
-    return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
+    return tuple(sorted(kept, key=_order))
+
+
+def _order(row: LoggedRecord[RacePayload]) -> tuple[str, int]:
+    return row.validator, row.seq
 
 
 def _key(row: LoggedRecord[AttemptRecord | EvaluationRecord]) -> Place:
@@ -319,17 +323,69 @@ def record_set_sha256(rows: Iterable[LoggedRecord[RacePayload]]) -> str:
     return content_hash([list(row) for row in sorted(found)])
 
 
+class _RaceRows:
+    """The records of a race that may count, read once: those of its validators, by validator and number."""
+
+    def __init__(self, inputs: SettlementInputs) -> None:
+        permitted = frozenset(inputs.stated.validators)
+        self.evaluations = sorted(
+            (row for row in inputs.evaluations if row.validator in permitted and _is_of_race(row, inputs)), key=_order
+        )
+        self.attempts = [
+            row for row in counted_attempts(inputs) if row.validator in permitted and _is_in_race(row, inputs)
+        ]
+        said = [
+            row
+            for row in sorted(inputs.verdicts, key=_order)
+            if row.validator in permitted and row.record.context.race_id == inputs.race_id
+        ]
+        given: dict[tuple[str, str], list[Verdict | UnscoredVerdict]] = {}  # by validator and body
+        for row in said:
+            given.setdefault((row.validator, row.record.verdict.body_sha256), []).append(row.record.verdict)
+        counted = {key: counted_verdict(verdicts, inputs.policy.rubric) for key, verdicts in given.items()}
+        self.verdicts = {key: verdict for key, verdict in counted.items() if isinstance(verdict, Verdict)}
+        # by validator: the problems that it did not run or judge to their end, since what models may cost was spent
+        self.stopped = {
+            (row.validator, row.record.context.problem_id)
+            for row in self.attempts
+            if row.record.failure is not None and row.record.failure.code == CAP_REACHED
+        } | {
+            (row.validator, row.record.context.problem_id)
+            for row in said
+            if isinstance(row.record.verdict, UnscoredVerdict)
+            and row.record.verdict.failure.code == CAP_REACHED
+            and (row.validator, row.record.verdict.body_sha256) not in self.verdicts
+        }
+
+    def results(self, agents: Collection[str], problems: Collection[str]) -> dict[Pair, dict[str, TrajectoryResult]]:
+        """By pair and validator the first results that these records hold whole."""
+        found: dict[Pair, dict[str, TrajectoryResult]] = {}
+        for row in self.evaluations:
+            validator, key = _key(row)
+            if key[0] not in agents or key[1] not in problems or (validator, key[1]) in self.stopped:
+                continue
+            outcome, verdict = row.record.outcome, self.verdicts.get((validator, row.record.body_sha256))
+            if not isinstance(outcome, OutcomeScore) or (outcome.is_success and verdict is None):
+                continue  # the outcome, or the verdict on a success, is owed
+            result = TrajectoryResult(
+                validator=validator,
+                is_success=outcome.is_success,
+                is_agentic=row.record.is_agentic,
+                score_e4=verdict.coefficient_e4 if outcome.is_success and verdict is not None else 0,
+                quality_e4=verdict.quality_e4 if verdict is not None else None,
+            )
+            found.setdefault(key, {}).setdefault(validator, result)
+        return found
+
+
 def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -> RaceCount:
     """By (agent version id, problem id) results and faults in assignment order, at most k: the assigned, then the
     stand-ins. What a validator found of agents of its own coldkey says nothing."""
-    problems = frozenset(drawn)
-    available = _results_by_validator(inputs, problems, _agents(inputs))
-    charged = _charged(inputs, drawn)
-    stopped = _stopped(inputs, _verdicts(inputs))
+    rows, problems = _RaceRows(inputs), frozenset(drawn)
+    available, charged = rows.results(_agents(inputs), problems), _charged(rows, inputs, drawn)
     tried: dict[Pair, set[str]] = {}  # the validators with an attempt that gave no result
-    for row in counted_attempts(inputs):
-        is_stopped = (row.validator, row.record.context.problem_id) in stopped
-        if row.validator in inputs.stated.validators and _is_in_race(row, inputs) and not is_stopped:
+    for row in rows.attempts:
+        if (row.validator, row.record.context.problem_id) not in rows.stopped:
             tried.setdefault(_key(row)[1], set()).add(row.validator)
     copies = inputs.policy.race.validators_per_problem
     counted: dict[Pair, PairCount] = {}
@@ -351,17 +407,16 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
                 not tried.get((agent, problem_id), set()) - own <= given.keys(),
             )
     control = control_subject(inputs.policy.race).agent_version_id
-    run = _results_by_validator(inputs, problems, frozenset({control}))
+    run = rows.results({control}, problems)
     for problem_id in drawn:  # of the control agent every result, whoever was assigned
         counted[control, problem_id] = PairCount(tuple(run.get((control, problem_id), {}).values()))
-    return RaceCount(pairs=counted, stopped=frozenset(name for _, name in stopped))
+    return RaceCount(pairs=counted, stopped=frozenset(name for _, name in rows.stopped))
 
 
 def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:
     """By validator: the (agent, problem) pairs of the field for which the records hold a result of its own."""
-    problem_ids = frozenset(inputs.stated.problem_ids)
     given: dict[str, set[tuple[str, str]]] = {}
-    for pair, results in _results_by_validator(inputs, problem_ids, _agents(inputs)).items():
+    for pair, results in _results_of_field(inputs).items():
         for validator in results:
             given.setdefault(validator, set()).add(pair)
     return {validator: frozenset(pairs) for validator, pairs in given.items()}
@@ -370,10 +425,9 @@ def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]
 def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int, int]:
     """How many results of others the records hold on pairs of the field that `validator` has a result on too, and how
     many of them have another outcome."""
-    problem_ids = frozenset(inputs.stated.problem_ids)
     differs = [
         other.is_success != given[validator].is_success
-        for given in _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
+        for given in _results_of_field(inputs).values()
         if validator in given
         for name, other in given.items()
         if name != validator
@@ -381,42 +435,15 @@ def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int,
     return len(differs), sum(differs)
 
 
-Verdicts = Mapping[tuple[str, str], Verdict]  # by validator and body
-
-
-def _verdicts(inputs: SettlementInputs) -> Verdicts:
-    """The verdicts that count."""
-    given: dict[tuple[str, str], list[Verdict | UnscoredVerdict]] = {}
-    for said in sorted(inputs.verdicts, key=lambda row: (row.validator, row.seq)):
-        if said.record.context.race_id == inputs.race_id:
-            given.setdefault((said.validator, said.record.verdict.body_sha256), []).append(said.record.verdict)
-    counted = {key: counted_verdict(verdicts, inputs.policy.rubric) for key, verdicts in given.items()}
-    return {key: verdict for key, verdict in counted.items() if isinstance(verdict, Verdict)}
-
-
-def _stopped(inputs: SettlementInputs, verdicts: Verdicts) -> frozenset[tuple[str, str]]:
-    """By validator: the problems that it did not run or judge to their end, since what models may cost was spent."""
-    unjudged = (
-        (said.validator, said.record.context.problem_id)
-        for said in inputs.verdicts
-        if isinstance(said.record.verdict, UnscoredVerdict)
-        and said.record.verdict.failure.code == CAP_REACHED
-        and said.record.context.race_id == inputs.race_id
-        and (said.validator, said.record.verdict.body_sha256) not in verdicts
-    )
-    unrun = (
-        (row.validator, row.record.context.problem_id)
-        for row in counted_attempts(inputs)
-        if row.record.failure is not None and row.record.failure.code == CAP_REACHED and _is_in_race(row, inputs)
-    )
-    return frozenset(each for each in (*unjudged, *unrun) if each[0] in inputs.stated.validators)
-
-
 def _agents(inputs: SettlementInputs) -> frozenset[str]:
     return frozenset(candidate.subject.agent_version_id for candidate in inputs.stated.field)
 
 
-def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set[str]]:
+def _results_of_field(inputs: SettlementInputs) -> dict[Pair, dict[str, TrajectoryResult]]:
+    return _RaceRows(inputs).results(_agents(inputs), frozenset(inputs.stated.problem_ids))
+
+
+def _charged(rows: _RaceRows, inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set[str]]:
     """By pair of the field: the validators whose fault on it stands against the agent.
 
     A fault is one that closed its item, or the validator's own. A broken problem is nobody's: the control agent lacks
@@ -426,25 +453,23 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set
     by itself now and then. One that is called the agent's own, its worker time spent, stands by itself, as a failure
     that a validator reports does.
     """
-    rules, permitted, agents = inputs.policy.race, frozenset(inputs.stated.validators), _agents(inputs)
-    stopped = _stopped(inputs, _verdicts(inputs))
+    rules, agents = inputs.policy.race, _agents(inputs)
     faults: dict[Place, list[int]] = {}
     charged: dict[Pair, set[str]] = {}
-    for attempt in counted_attempts(inputs):
+    for attempt in rows.attempts:
         record = attempt.record
         owner = record.failure.owner if record.failure else Owner.VALIDATOR
         is_fault = record.ended == "faulted" and (record.is_closing or owner is Owner.VALIDATOR)
-        is_fault &= (attempt.validator, record.context.problem_id) not in stopped
-        if is_fault and owner is not Owner.PROBLEM and attempt.validator in permitted and _is_in_race(attempt, inputs):
+        is_fault &= (attempt.validator, record.context.problem_id) not in rows.stopped
+        if is_fault and owner is not Owner.PROBLEM:
             faults.setdefault(_key(attempt), []).append(attempt.seq)
             if owner is Owner.AGENT:
                 charged.setdefault(_key(attempt)[1], set()).add(attempt.validator)
     if not faults:
         return {}
     first: dict[Place, int] = {}  # results
-    for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):
-        is_result = isinstance(row.record.outcome, OutcomeScore) and row.validator in permitted
-        if is_result and _is_of_race(row, inputs):
+    for row in rows.evaluations:
+        if isinstance(row.record.outcome, OutcomeScore):
             first.setdefault(_key(row), row.seq)
 
     def clean(validator: str, subject: Subject, problem_id: str) -> int | None:
@@ -466,32 +491,6 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set
                 continue
             charged.setdefault(pair, set()).add(validator)
     return charged
-
-
-def _results_by_validator(
-    inputs: SettlementInputs, drawn: frozenset[str], agents: frozenset[str]
-) -> dict[Pair, dict[str, TrajectoryResult]]:
-    verdicts = _verdicts(inputs)
-    stopped = _stopped(inputs, verdicts)
-    permitted = frozenset(inputs.stated.validators)
-    found: dict[Pair, dict[str, TrajectoryResult]] = {}
-    for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):
-        key = _key(row)[1]
-        if row.validator not in permitted or key[0] not in agents or key[1] not in drawn:
-            continue
-        if (row.validator, key[1]) in stopped or row.validator in found.get(key, {}) or not _is_of_race(row, inputs):
-            continue
-        outcome, verdict = row.record.outcome, verdicts.get((row.validator, row.record.body_sha256))
-        if not isinstance(outcome, OutcomeScore) or (outcome.is_success and verdict is None):
-            continue  # the outcome, or the verdict on a success, is owed
-        found.setdefault(key, {})[row.validator] = TrajectoryResult(
-            validator=row.validator,
-            is_success=outcome.is_success,
-            is_agentic=row.record.is_agentic,
-            score_e4=verdict.coefficient_e4 if outcome.is_success and verdict is not None else 0,
-            quality_e4=verdict.quality_e4 if verdict is not None else None,
-        )
-    return found
 
 
 def _is_in_race(row: LoggedRecord[AttemptRecord | EvaluationRecord], inputs: SettlementInputs) -> bool:

@@ -36,7 +36,7 @@ _KINDS = ("AGENT_CODE", "EVAL_LOGS_BUNDLE", "EVAL_PROBLEM_LOGS", "REASONING_DETA
 PROVIDER = "validator"  # who pays for model calls, with every miner
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ErrorReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error of these routes; `detail` is an object with code and message where a signed request was not let through.
     `error_code` is left out where that API names none for the status: its generated client refuses to decode any
     other. `violations`: what the gate, or the door before it, has against a file."""
@@ -157,7 +157,7 @@ def _closed(row: ListedAgent | None) -> Response | None:
 
 
 def _refused(status: int, code: str, detail: str = "") -> Response:
-    return http.json_response(Refused(detail=detail or code.replace("_", " ").lower(), error_code=code), status)
+    return http.json_response(ErrorReply(detail=detail or code.replace("_", " ").lower(), error_code=code), status)
 
 
 SKEW_S = 60  # of a timestamp, both ways
@@ -249,22 +249,22 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
     if error.failure.detail:
         detail = f"{detail}: {error.failure.detail}"
     answered, name = _ANSWERS.get(code, (http.status_of(error), ""))
-    value = Refused(detail=f"{detail}. {error.entry.remedy}", error_code="" if status else name)
+    value = ErrorReply(detail=f"{detail}. {error.entry.remedy}", error_code="" if status else name)
     if isinstance(error, HeaderError):
-        answered, value = error.status, Refused(detail={"code": error.reason, "message": error.failure.detail})
+        answered, value = error.status, ErrorReply(detail={"code": error.reason, "message": error.failure.detail})
     elif isinstance(error, UnspokenError):
-        value = Refused(detail=error.failure.detail, error_code="SIGNATURE_MISSING")
+        value = ErrorReply(detail=error.failure.detail, error_code="SIGNATURE_MISSING")
     elif code in _AUTH:
-        value = Refused(detail={"code": _AUTH[code], "message": detail})
+        value = ErrorReply(detail={"code": _AUTH[code], "message": detail})
     elif code == NOT_COMMITTED:
-        value = Refused(detail=f"{_UNCOMMITTED} ({error.failure.detail})", error_code=name)
+        value = ErrorReply(detail=f"{_UNCOMMITTED} ({error.failure.detail})", error_code=name)
     elif isinstance(error, CooldownError):
         left_s = -(-error.blocks_left * BLOCK_MS // 1_000)
-        value = Refused(detail=detail, error_code=name, remaining_seconds=left_s)
+        value = ErrorReply(detail=detail, error_code=name, remaining_seconds=left_s)
     elif name == "CODE_ANALYSIS_ERROR":
         line = error.line if isinstance(error, http.PlaceError) else 0
         found = violation(code, "form", error.failure.detail or error.entry.title, line)
-        value = Refused(detail=detail, error_code=name, violations=(found,))
+        value = ErrorReply(detail=detail, error_code=name, violations=(found,))
     answered = status or answered
     return http.json_response(value, answered, {"retry-after": str(http.RETRY_S)} if answered in (429, 503) else {})
 
@@ -305,7 +305,7 @@ def make_sn15_app(door: Door, board: Board) -> FastAPI:
     async def refuse(path: str) -> Response:
         """What that API has and this arena does without."""
         status, detail, code = _NOT_OFFERED.get(path.partition("/")[0], (404, "there is no such route", ""))
-        return http.json_response(Refused(detail=detail, error_code=code), status)
+        return http.json_response(ErrorReply(detail=detail, error_code=code), status)
 
     return app
 

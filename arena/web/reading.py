@@ -28,7 +28,7 @@ from arena.api.rows import (
     pools_of,
     race_detail,
 )
-from arena.bank.batch import Explained
+from arena.bank.batch import Explanation
 from arena.race.schedule import timeline
 from arena.race.scores import results_needed
 from arena.race.settle import evidence_needed, readable_policy
@@ -333,7 +333,7 @@ def disagreements(races: Iterable[Results]) -> Sequence[tuple[str, str, int, int
 
 
 def read_problem(
-    race: RaceView, row: ProblemRow, query: str, explained: Sequence[Explained], pools: Sequence[Pool]
+    race: RaceView, row: ProblemRow, query: str, explained: Sequence[Explanation], pools: Sequence[Pool]
 ) -> dict[str, Any]:
     """One released problem of a race that everybody may see. `explained` are results on it whose traces are open."""
     release = race.release

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import httpx2
 import pytest
 
-from arena.bank.batch import AcceptedProduct, Explained
+from arena.bank.batch import AcceptedProduct, Explanation
 from arena.chain.keys import keypair_signer
 from arena.records.model import EvaluationRecord
 from arena.sn15.picture import uuid_of, version_uuid
@@ -48,13 +48,13 @@ ANSWERS = Secrets(
 SECRETS = Secrets(*(some + others for some, others in zip(OF_THE_RECORDS, ANSWERS, strict=True)))
 
 
-def answer_of(record: EvaluationRecord, _: str) -> Explained:
+def answer_of(record: EvaluationRecord, _: str) -> Explanation:
     """What the problem of a record asked and accepts, marked with its race and pool."""
     race_id, is_train = record.context.race_id, record.context.problem_id.endswith("1")
     mark = race_id if is_train else f"eval-{race_id}"
     asked = Constraint(slot=1, axis="title", asked=f"ASKED-BY-{mark}", found="other", is_met=False)
     accepted = AcceptedProduct(slot=1, product_id="7", title=f"ANSWER-OF-{mark}", price="1 PHP", is_answer=True)
-    return Explained(constraints=(asked,), accepted=(accepted,))
+    return Explanation(constraints=(asked,), accepted=(accepted,))
 
 
 def holders(answers: list[tuple[str, httpx2.Response]], secret: bytes) -> set[str]:

@@ -17,7 +17,7 @@ import httpx2
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.batch import AcceptedProduct, Batch, Explained, SealedProblem
+from arena.bank.batch import AcceptedProduct, Batch, Explanation, SealedProblem
 from arena.gate.rules import finding, make_report
 from arena.policies import DEMO
 from arena.race import machine
@@ -114,7 +114,7 @@ def outcome_of(problem_id: str, *, is_success: bool) -> OutcomeScore:
     return replace(plain, bucket=bucket, slots=(slot,), rule_e4=share_e4, reward_e4=share_e4 * is_success)
 
 
-def explain(record: model.EvaluationRecord, _: str, words: Words = PLAIN) -> Explained:
+def explain(record: model.EvaluationRecord, _: str, words: Words = PLAIN) -> Explanation:
     """What the problem asked, in place of a batch's answers. What was solved recommended another product that counts
     as well."""
     is_met = isinstance(record.outcome, OutcomeScore) and record.outcome.is_success
@@ -127,7 +127,7 @@ def explain(record: model.EvaluationRecord, _: str, words: Words = PLAIN) -> Exp
         AcceptedProduct(slot=1, product_id=name, title=words.product, price="480 PHP", is_answer=name == ANSWER)
         for name in (ANSWER, "1010")[: 1 + is_met]
     )
-    return Explained(constraints=asked, accepted=accepted)
+    return Explanation(constraints=asked, accepted=accepted)
 
 
 def batch_of(race_id: str) -> Batch:
