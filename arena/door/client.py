@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Awaitable, Sequence
-from types import TracebackType
 from typing import Annotated, TypeVar
 
 import httpx2
@@ -56,9 +55,7 @@ class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
             timeout=httpx2.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False
         )
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def place(self, url: str) -> tuple[str, DoorState]:
