@@ -18,6 +18,7 @@ import torch
 
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
+from training.run import copy_tokenizer
 
 BYTES = 256
 
@@ -106,8 +107,7 @@ def build_tiny_model(tokenizer_dir: Path, target: Path, shape: TinyShape, seed: 
         shape_quoting(model)
     target.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(str(target))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (target / name).write_bytes((tokenizer_dir / name).read_bytes())
+    copy_tokenizer(tokenizer_dir, target)
     return int(model.num_parameters())
 
 

@@ -10,7 +10,6 @@ stand on disk as they end, one JSON line each; a line that was cut by a kill is 
 from __future__ import annotations
 
 import builtins
-import json
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,12 +21,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from arena.evaluate import Evaluation
+from arena.export.row import converse
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.codes import BAD_REQUEST
 from foundation.errors import ArenaError, Failure
 from foundation.long_work import PhaseProgress
-from harness.chat import Call, ChatMessage, Message, chat_row, message_of
+from harness.chat import ChatMessage, Message, chat_row, message_of
 from harness.inference.port import ModelReply, Upstream
 from harness.inference.reply import arguments_text
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
@@ -293,24 +293,8 @@ def read_rollout(evaluation: Evaluation) -> Rollout | None:
 
 
 def messages_of(body: EvaluationBody) -> tuple[Message, ...]:
-    """The conversation of a growing episode: its first request, then each turn with what its calls answered."""
-    turns = [event for event in body.events if isinstance(event, Completion)]
-    calls = [event for event in body.events if isinstance(event, ToolCall)]
-    messages = []
-    for index in turns[0].request if turns else ():
-        sent: dict[str, Any] = json.loads(body.messages[index])
-        messages.append(Message(role=sent["role"], content=sent.get("content") or ""))
-    for turn in turns:
-        own = tuple(
-            Call(id=call.call_id, name=call.name, arguments=call.arguments, emitter="llm") for call in turn.calls
-        )
-        messages.append(Message(role="assistant", content=turn.content, reasoning=turn.reasoning, calls=own))
-        messages += [
-            Message(role="tool", content=call.result, call_id=call.emitted_call_id)
-            for call in calls
-            if call.step == turn.step
-        ]
-    return tuple(messages)
+    """The conversation of an episode, as an export shows it."""
+    return tuple(message_of(chat, "llm") for chat in converse(body).messages)
 
 
 def hallucinated_ids(body: EvaluationBody) -> int:

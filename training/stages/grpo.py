@@ -133,11 +133,9 @@ class GrpoWatch(Watch):
         self.step: dict[str, float] = {}  # of the step that is not logged yet
 
     def counted(self) -> list[dict[str, float]]:
-        """What became of the rollouts of each step of the run so far, all of its resumptions together."""
+        """The lines of all steps of the run so far in which rollouts were counted, its resumptions together."""
         logged = [line for line in self.folder.lines() if _SAMPLED in line]
-        names = (_SAMPLED, _ALONE, _MIXED)
-        kept = [{name: line[name] for name in line if name in names or name.startswith(_DROPPED)} for line in logged]
-        return [*kept, self.step] if self.step else kept
+        return [*logged, self.step] if self.step else logged
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
         """As for every stage, with the counts."""

@@ -12,6 +12,7 @@ import functools
 import re
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -80,7 +81,7 @@ class Asker:
         self._lock = threading.Lock()  # of what follows
         self._unanswered = 0  # questions in a row
         self._silent: Failure | None = None  # what the last of too many met
-        self._usage: dict[str, Usage] = {}
+        self._usage: dict[str, Counter[str]] = defaultdict(Counter)  # by model, under the names of `Usage`
         self._reserved_micro_usd = 0
 
     def ask(self, model: str, chat: Chat, tokens_max: int) -> str:
@@ -129,7 +130,7 @@ class Asker:
         path = self._folder / key[:2] / f"{key}.json"
         with contextlib.suppress(OSError, msgspec.DecodeError):
             kept = msgspec.json.decode(path.read_bytes(), type=Answer)
-            self._count(model, Usage(model=model, kept=1, calls=1))
+            self._count(model, kept=1, calls=1)
             return kept
         price = self._prices.get(model, _FREE)
         with self._reserved(price.cost_micro_usd(*tokens_max)):
@@ -138,20 +139,20 @@ class Asker:
             with coded(path, "V2027"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_whole(path, msgspec.json.encode(found))
-            tokens = {"prompt_tokens": found.prompt_tokens, "completion_tokens": found.completion_tokens}
-            self._count(model, Usage(model=model, calls=1, micro_usd=spent, **tokens))
+            prompt, completion = found.prompt_tokens, found.completion_tokens
+            self._count(model, calls=1, micro_usd=spent, prompt_tokens=prompt, completion_tokens=completion)
         return found
 
     def usage(self) -> tuple[Usage, ...]:
         """What every model was asked for so far, by name."""
         with self._lock:
-            return tuple(self._usage[model] for model in sorted(self._usage))
+            return tuple(Usage(model=model, **counts) for model, counts in sorted(self._usage.items()))
 
     @contextlib.contextmanager
     def _reserved(self, micro_usd: int) -> Iterator[None]:
         """Set the highest price of a call aside while it runs. Raises ArenaError V2148 where it does not fit."""
         with self._lock:
-            spent, limit = sum(one.micro_usd for one in self._usage.values()), self._micro_usd_max
+            spent, limit = sum(one["micro_usd"] for one in self._usage.values()), self._micro_usd_max
             if limit is not None and spent + self._reserved_micro_usd + micro_usd > limit:
                 raise ArenaError(OVER_LIMIT, f"${spent / 1e6:.2f} of ${limit / 1e6:.2f} are spent")
             self._reserved_micro_usd += micro_usd
@@ -161,11 +162,9 @@ class Asker:
             with self._lock:
                 self._reserved_micro_usd -= micro_usd
 
-    def _count(self, model: str, more: Usage) -> None:
+    def _count(self, model: str, **more: int) -> None:
         with self._lock:
-            known = self._usage.get(model, Usage(model=model))
-            sums = {name: getattr(known, name) + getattr(more, name) for name in Usage.__struct_fields__[1:]}
-            self._usage[model] = Usage(model=model, **sums)
+            self._usage[model].update(more)
 
     def _heard(self, answer: Callable[[], Answer]) -> Answer:
         """What an endpoint answers. Raises SilentEndpointError where it has not for too long, and asks no more."""
