@@ -42,7 +42,7 @@ class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     context_tokens_max: Annotated[int, Meta(ge=1)] = 32_768  # a breach ends the episode and is counted (paper B.6)
 
 
-class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+class TurnSample(msgspec.Struct, frozen=True, kw_only=True):
     """One turn from a sampler. `logprobs` are of the distribution it was drawn from."""
 
     token_ids: tuple[int, ...]
@@ -58,7 +58,7 @@ class Sampler(Protocol):
         """Identity of the weights: a new name for every version of an adapter."""
         ...
 
-    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> TurnSample:
         """One turn. Raises ArenaError for a sampler that is away (upstream) or broken (validator)."""
         ...
 

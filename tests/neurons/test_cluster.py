@@ -211,14 +211,14 @@ def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
     places: tuple[Path, Path], bench: RunContext, jobs: list[Job]
 ) -> None:
     from tests.training.vllm_double import VllmDouble, serve
-    from training.model import Sampled
+    from training.model import TurnSample
     from training.models.render import Qwen3Codec
     from training.samplers.vllm import VllmSampler
 
     codec = Qwen3Codec(TOKENIZER)
     call = '<tool_call>\n{"name": "terminate", "arguments": {"status": "failure"}}\n</tool_call>'
     ids = (*codec.tokenizer.encode(call), codec.stop_id)
-    said = Sampled(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
+    said = TurnSample(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
     place = Place(flags=flags_of(places), alike=alike_of(bench))
     with serve(VllmDouble(lambda *turn: said)) as url:
         here = list(bench.sample(jobs, VllmSampler(url, "base", codec), codec, EPISODE, 4))

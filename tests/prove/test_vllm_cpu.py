@@ -61,7 +61,7 @@ from tests.training.stock import RECIPES, TOKENIZER, corpus_of, open_stock, shor
 from tests.training.test_render import TURNS
 from tests.training.test_smoke import arena
 from training.corpus.model import Trace, trace_id_of
-from training.model import Decode, Sampled
+from training.model import Decode, TurnSample
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.run import weights_sha256
@@ -233,7 +233,7 @@ def test_requests_with_tools_are_answered_and_a_cut_call_is_text(server: Server,
 
 
 @torch.no_grad()
-def gap_of(adapter: Path | None, found: Sampled) -> float:
+def gap_of(adapter: Path | None, found: TurnSample) -> float:
     """The widest gap between the logprobs of a turn and those of the model with its adapter."""
     model: Any = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
     model = PeftModel.from_pretrained(model, str(adapter)) if adapter else model

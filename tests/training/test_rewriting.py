@@ -134,7 +134,7 @@ def test_judged_thoughts_are_told_apart_as_well_as_they_were() -> None:
 
 
 def test_a_writer_that_learns_from_the_reason_goes_on(tmp_path: Path) -> None:
-    class Learning(Writer):
+    class Learner(Writer):
         def complete(self, request: str) -> ModelReply:
             reply = super().complete(request)
             told = msgspec.json.decode(request)["messages"]
@@ -144,7 +144,7 @@ def test_a_writer_that_learns_from_the_reason_goes_on(tmp_path: Path) -> None:
             return reply
 
     faulty = (*HONEST[:1], f"{HONEST[1]} Product 4410999999 is worse.", *HONEST[2:])
-    made = written(tmp_path, Learning(faulty), trace_of(TIMELINE))
+    made = written(tmp_path, Learner(faulty), trace_of(TIMELINE))
     assert (made.thoughts, made.refused) == (HONEST, 1)
 
 

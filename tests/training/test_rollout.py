@@ -18,7 +18,7 @@ from harness.sandbox.port import GuestJob
 from tests.training.rollouts import make_line
 from tests.training.stock import EPISODE, Stock
 from training.agents import distilled_source
-from training.model import Decode, Sampled
+from training.model import Decode, TurnSample
 from training.models.render import masked_runs
 from training.rollouts import rewards
 from training.rollouts.rollout import (
@@ -41,10 +41,10 @@ class Told:
         self._codec, self._texts = stock.codec, list(texts)
         self.prompts: list[tuple[int, ...]] = []
 
-    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> TurnSample:
         self.prompts.append(prompt_ids)
         ids = (*self._codec.tokenizer.encode(self._texts[len(self.prompts) - 1]), self._codec.stop_id)
-        return Sampled(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
+        return TurnSample(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
 
 
 def run_job(stock: Stock, job: Job, sampler: Any, decode: Decode = EPISODE, source: str = "") -> Evaluation:

@@ -15,7 +15,7 @@ from harness.chat import Message
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.guards import GuardStopError
-from training.model import Decode, Sampled
+from training.model import Decode, TurnSample
 from training.run import weights_sha256
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler
@@ -42,7 +42,7 @@ def trained_logprobs(model: Any, prompt: tuple[int, ...], drawn: tuple[int, ...]
 
 def together(
     sampler: LocalSampler, prompts: Sequence[tuple[int, ...]], decode: Decode, seeds: Sequence[int]
-) -> list[Sampled]:
+) -> list[TurnSample]:
     """Turns that are asked for at the same time."""
     with ThreadPoolExecutor(len(prompts)) as pool:
         return list(pool.map(lambda prompt, seed: sampler.sample(prompt, decode, seed), prompts, seeds))
@@ -110,7 +110,7 @@ def test_a_trainer_agrees_with_every_logprob_of_rows_that_come_and_go_with_much_
     own = (0, 1, 40, 300, 300, 5)
     jobs = [((*shared, *(200 + place % 250 for place in range(length))), 5 + 9 * at) for at, length in enumerate(own)]
 
-    def talk_twice(job: tuple[tuple[int, ...], int]) -> list[tuple[tuple[int, ...], Sampled]]:
+    def talk_twice(job: tuple[tuple[int, ...], int]) -> list[tuple[tuple[int, ...], TurnSample]]:
         prompt, tokens = job
         decode = Decode(temperature=temperature, top_p=0.95, turn_tokens_max=tokens)
         first = sampler.sample(prompt, decode, tokens)

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from training.model import Decode, Sampled
+from training.model import Decode, TurnSample
 
-Turn = Callable[[str, tuple[int, ...], Decode, int], Sampled]
+Turn = Callable[[str, tuple[int, ...], Decode, int], TurnSample]
 
 
 class VllmDouble:

@@ -127,7 +127,7 @@ _READ, _KEPT = "read", "kept"  # counted beside the codes
 
 def funnel_of(appraised: Appraisals, decision: Decision, names: Mapping[str, str] = {}) -> Funnel:
     """The funnel of a decision. Reads every appraisal once. `names` of agent versions by id, where they are known."""
-    before, after, whole = _Measured(), _Measured(), Counter[str]()
+    before, after, whole = _Tally(), _Tally(), Counter[str]()
     days, buckets, agents = (defaultdict[str, Counter[str]](Counter) for _ in range(3))
     alone, removed = Counter[str](), Counter[str]()
     examples: dict[RejectCode, list[tuple[int, str]]] = defaultdict(list)
@@ -162,7 +162,7 @@ def funnel_of(appraised: Appraisals, decision: Decision, names: Mapping[str, str
     )
 
 
-class _Measured:
+class _Tally:
     """The measures of a set while its traces are added."""
 
     def __init__(self) -> None:

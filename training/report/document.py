@@ -62,7 +62,7 @@ def read_run(folder: Path) -> TrainedRun:
     )
 
 
-class Published(msgspec.Struct, frozen=True):
+class PaperRow(msgspec.Struct, frozen=True):
     """One row of the paper's Table 1, as printed: what ours are laid beside, and never tested against.
 
     Shares are in thousandths of the whole; None where the table prints none. It prints no intervals.
@@ -83,19 +83,19 @@ _FRONTIER = ("Frontier closed-source baselines", OWN_HARNESS)
 _MINERS = ("Top miner of the paper's leaderboard", OWN_HARNESS)
 _STACK = ("SFT stack progression of the paper", OWN_HARNESS)
 TABLE_1 = (
-    Published("Qwen3-4B base", *_BASELINES, 180, None, "Paper baseline"),
-    Published("Qwen3-4B + paper SFT (synthetic)", *_BASELINES, 436, None, "Synthetic GPT-4.1 trajectories"),
-    Published("Qwen3-4B + paper SFT+GRPO", *_BASELINES, 487, None, "Paper bar this work is measured against"),
-    Published("GPT-5.5", *_FRONTIER, 387, 344, ""),
-    Published("Claude Sonnet 4.6", *_FRONTIER, 640, None, "Frontier teacher; sourced rollouts for Stage 3"),
-    Published("rejection_v2", *_STACK, 347, 256, "Rejection-sampled re-SFT"),
-    Published("opd_sonnet", *_STACK, 347, 333, "Continued teacher-SFT"),
-    Published("opd_rebal", *_STACK, 400, 333, "Voucher-balanced teacher corpus"),
-    Published("opd_renderers (final SFT stack)", *_STACK, 427, 356, "Final reported model", 348, 533),
-    Published("+ KTO (β = 0.02, 1 ep)", *_STACK, 427, None, "No net lift on parity eval; bucket-level redistribution"),
-    Published("+ KTO (β = 0.01, 2 ep)", *_STACK, 351, None, "Negative result; over-optimised"),
-    Published("+ Dr. GRPO v19 (per-step tool-match)", *_STACK, None, None, "rule_score 0.02 → 0.42"),
-    Published("agent_23175", *_MINERS, 773, None, "Multi-LLM ensemble; 90-set: about 65%"),
+    PaperRow("Qwen3-4B base", *_BASELINES, 180, None, "Paper baseline"),
+    PaperRow("Qwen3-4B + paper SFT (synthetic)", *_BASELINES, 436, None, "Synthetic GPT-4.1 trajectories"),
+    PaperRow("Qwen3-4B + paper SFT+GRPO", *_BASELINES, 487, None, "Paper bar this work is measured against"),
+    PaperRow("GPT-5.5", *_FRONTIER, 387, 344, ""),
+    PaperRow("Claude Sonnet 4.6", *_FRONTIER, 640, None, "Frontier teacher; sourced rollouts for Stage 3"),
+    PaperRow("rejection_v2", *_STACK, 347, 256, "Rejection-sampled re-SFT"),
+    PaperRow("opd_sonnet", *_STACK, 347, 333, "Continued teacher-SFT"),
+    PaperRow("opd_rebal", *_STACK, 400, 333, "Voucher-balanced teacher corpus"),
+    PaperRow("opd_renderers (final SFT stack)", *_STACK, 427, 356, "Final reported model", 348, 533),
+    PaperRow("+ KTO (β = 0.02, 1 ep)", *_STACK, 427, None, "No net lift on parity eval; bucket-level redistribution"),
+    PaperRow("+ KTO (β = 0.01, 2 ep)", *_STACK, 351, None, "Negative result; over-optimised"),
+    PaperRow("+ Dr. GRPO v19 (per-step tool-match)", *_STACK, None, None, "rule_score 0.02 → 0.42"),
+    PaperRow("agent_23175", *_MINERS, 773, None, "Multi-LLM ensemble; 90-set: about 65%"),
 )
 
 
@@ -127,7 +127,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a report shows; `conditions` by their letters."""
 
     title: str
-    published: tuple[Published, ...] = TABLE_1
+    published: tuple[PaperRow, ...] = TABLE_1
     rows: tuple[Row, ...]
     tests: tuple[Test, ...]
     conditions: dict[str, EvaluationConditions]

@@ -324,14 +324,12 @@ def for_each(items: Iterable[_Item], work: Callable[[_Item], _Value], parallel: 
                     yield running.popleft().result()
             while running:
                 yield running.popleft().result()
-        except Exception:
+        except BaseException as error:  # also where nobody asks for more
             for future in running:
                 future.cancel()
-            yield from (one.result() for one in running if not one.cancelled() and one.exception() is None)
+            if isinstance(error, Exception):
+                yield from (one.result() for one in running if not one.cancelled() and one.exception() is None)
             raise
-        finally:
-            for future in running:
-                future.cancel()
 
 
 class OwnEndpoint:

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 
 from training.guards import require_eval_mode
-from training.model import Decode, Sampled
+from training.model import Decode, TurnSample
 from training.models.render import Qwen3Codec
-from training.samplers.ragged_attention import Attending, ManyRows, OneRow, Place, PrefixTree, in_path_order, ragged
+from training.samplers.ragged_attention import Attention, ManyRows, OneRow, Place, PrefixTree, in_path_order, ragged
 
 HELD_BYTES = 2 << 30  # 3 KB a token for a few million weights, 147 KB for Qwen3-4B in bf16
 _PASS_TOKENS = 1_024  # of a prompt in one pass: bounds the mask
@@ -68,7 +68,7 @@ class LocalSampler:
         self._modules: list[Any] = []
         self._tree = PrefixTree(self._held_bytes)
 
-    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> TurnSample:
         """One turn, with whichever others wait at the same time. Raises GuardStopError for a model in training mode."""
         turn = _Turn(prompt=prompt_ids, decode=decode, seed=seed)
         with self._changed:
@@ -149,12 +149,12 @@ class LocalSampler:
                 self._tree.release(row.held)
                 finish: Literal["stop", "length"] = "stop" if token == self._stop_id else "length"
                 with self._changed:
-                    row.sampled = Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish)
+                    row.sampled = TurnSample(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish)
                     self._changed.notify_all()
         if not self._rows:
             self._together = None
 
-    def _forward(self, ids: list[int], positions: list[int], attending: Attending) -> Tensor:
+    def _forward(self, ids: list[int], positions: list[int], attending: Attention) -> Tensor:
         """Logits (tokens, vocabulary) of tokens side by side; of the last one alone where they are one row's.
 
         Raises GuardStopError when a module was in training mode.
@@ -214,7 +214,7 @@ class _Turn:
     pending: int = 0
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    sampled: Sampled | None = None
+    sampled: TurnSample | None = None
     error: BaseException | None = None
 
     @property

@@ -180,7 +180,7 @@ _COPIED_TOKENS_MAX = 256  # of a place of one row: more are read where they stan
 _OTHER_KINDS = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
-class Attending(Protocol):
+class Attention(Protocol):
     """What the tokens of one forward pass attend to."""
 
     def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
@@ -198,7 +198,7 @@ class OneRow:
         self._mask: Tensor | None = None
 
     def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
-        """As `Attending`."""
+        """As `Attention`."""
         own = self._path[-1]
         own.write(layer, self._first, state)
         held = [place.state(layer) for place in self._path]
@@ -295,7 +295,7 @@ class ManyRows:
         self.places = []  # until the others are followed anew
 
     def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
-        """As `Attending`. Scores of all rows are in one table, with -inf where a row has nothing."""
+        """As `Attention`. Scores of all rows are in one table, with -inf where a row has nothing."""
         if layer == len(self._shared):
             self._shared.append([place.state(layer) for place, _, _ in self._spans])
         slots, columns, rows_at, unseen = self._of_pass(query)
@@ -407,7 +407,7 @@ def _attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    attending: Attending,
+    attending: Attention,
     scaling: float,
     **rest: Any,
 ) -> tuple[Tensor, None]:

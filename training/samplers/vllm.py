@@ -23,7 +23,7 @@ from foundation.codes import BAD_REQUEST, NO_ENDPOINT, SHAPE_NOT_SERVED
 from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from harness.inference.client import code_of_status, explain_refusal
-from training.model import Decode, Sampled
+from training.model import Decode, TurnSample
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.run import weights_sha256
@@ -75,7 +75,7 @@ class VllmSampler:
         """Close the connections."""
         self._client.close()
 
-    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> TurnSample:
         """One turn. Raises ArenaError U3001 (unknown model), U3002, U3004 (server away or busy), U3003 (a reply without
         tokens), U3007 (a request that it does not take)."""
         answer = self._ask(
@@ -104,7 +104,7 @@ class VllmSampler:
         if len(logprobs) != len(choice.token_ids) or not choice.token_ids:
             raise ArenaError("U3003", f"{len(choice.token_ids)} tokens with {len(logprobs)} logprobs")
         is_cut = choice.finish_reason == "length" and choice.token_ids[-1] != self._codec.stop_id
-        return Sampled(token_ids=choice.token_ids, logprobs=logprobs, finish="length" if is_cut else "stop")
+        return TurnSample(token_ids=choice.token_ids, logprobs=logprobs, finish="length" if is_cut else "stop")
 
     def load_adapter(self, folder: Path) -> None:
         """Serve the adapter in `folder` from now on, by a name that carries its weights' hash, and sample from it.

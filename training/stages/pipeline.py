@@ -25,7 +25,7 @@ from harness.inference.port import Upstream
 from training.corpus.building import read_lineage, read_rows
 from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
-from training.model import Decode, Sampled, Sampler, TokenRow, TrainingStage, UnfitRowError
+from training.model import Decode, Sampler, TokenRow, TrainingStage, TurnSample, UnfitRowError
 from training.models.opening import find_device, open_parent, placed
 from training.models.render import Qwen3Codec, mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
@@ -279,7 +279,7 @@ class _HeedingSampler:
         """Of the weights."""
         return self._inner.version
 
-    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> TurnSample:
         """One turn. Raises PreemptionError, and what the sampler raises."""
         self._run.require_time()
         return self._inner.sample(prompt_ids, decode, seed)
