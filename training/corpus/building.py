@@ -125,6 +125,7 @@ _SCHEMA = pa.schema(
         *(pa.field(name, kind, nullable=False) for name, kind in _TALK.items()),
     ]
 )
+_OF_TRACE = ("trace_id", "missing", "rebuilt", "rewritten", "query", "tools")  # under their own names
 _SCALARS = [name for name in _SCHEMA.names if name not in (*_JSON, *_TALK, "query")]
 
 
@@ -138,7 +139,7 @@ def columns_of(row: model.CorpusRow) -> dict[str, Any]:
     talk = [msgspec.to_builtins(chat_of(message)) for message in trace.messages]  # OpenAI chat
     cut = next((n for n, one in enumerate(trace.messages) if one.role == "assistant" and one.is_model), len(talk))
     values = {
-        "trace_id": trace.trace_id,
+        **{name: getattr(trace, name) for name in (*_OF_TRACE, "provenance")},
         "rank": row.rank,
         "tokens": row.tokens,
         **msgspec.structs.asdict(trace.facts),
@@ -147,15 +148,9 @@ def columns_of(row: model.CorpusRow) -> dict[str, Any]:
         "source_sha256": source.sha256,
         "is_verified": source.is_verified,
         **msgspec.structs.asdict(row.signals),
-        "missing": trace.missing,
-        "provenance": trace.provenance,
-        "rebuilt": trace.rebuilt,
-        "rewritten": trace.rewritten,
-        "query": trace.query,
         "prompt": talk[:cut],
         "completion": talk[cut:],
         "label": trace.facts.is_success is not False,
-        "tools": trace.tools,
     }
     known = {name: values[name] for name in _JSON if values[name] is not None}
     return values | dict.fromkeys(_JSON) | {name: _ENCODE(value).decode() for name, value in known.items()}
@@ -166,7 +161,7 @@ def row_of(columns: Mapping[str, Any]) -> model.CorpusRow:
     values = dict(columns)
     values |= {name: decoder.decode(values[name]) for name, decoder in _JSON.items() if values[name] is not None}
     trace = model.Trace(
-        trace_id=values["trace_id"],
+        **{name: values[name] for name in _OF_TRACE},
         source=model.TraceSource(
             kind=values["source_kind"],
             place=values["source_place"],
@@ -174,12 +169,7 @@ def row_of(columns: Mapping[str, Any]) -> model.CorpusRow:
             is_verified=values["is_verified"],
         ),
         messages=tuple(map(message_of, msgspec.convert(values["prompt"] + values["completion"], list[ChatMessage]))),
-        tools=values["tools"],
-        query=values["query"],
         facts=msgspec.convert({name: values[name] for name in model.TraceFacts.__struct_fields__}, model.TraceFacts),
-        missing=values["missing"],
-        rebuilt=values["rebuilt"],
-        rewritten=values["rewritten"],
     )
     signals = model.Signals(**{name: values[name] for name in model.Signals.__struct_fields__})
     return model.CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])

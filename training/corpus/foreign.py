@@ -243,15 +243,11 @@ def _of_steps(steps: list[Any], query: str) -> Chat:
 def _of_completion(completion: dict[str, Any], place: str) -> Chat:
     """The assistant's turn of a step, then the results of its calls: beside each (`result`), or in `obs` by its id."""
     message = formats.as_kind(completion.get("message"), dict, f"{place}, message")
-    thoughts = [completion.get("reasoning_content")]
-    rows: list[dict[str, Any]] = []
-    content = completion.get("content")
-    if any(message.get(key) for key in ("think", "tool_call", "response")):
-        thoughts, content = [*thoughts, message.get("think")], message.get("response")
-        rows = [
-            formats.as_kind(row, dict, f"{place}, tool call")
-            for row in formats.as_calls(message.get("tool_call"), place)
-        ]
+    is_split = any(message.get(key) for key in ("think", "tool_call", "response"))
+    content = message.get("response") if is_split else completion.get("content")
+    thoughts = (completion.get("reasoning_content"), message.get("think"))
+    called = formats.as_calls(message.get("tool_call"), place)
+    rows: list[dict[str, Any]] = [formats.as_kind(row, dict, f"{place}, tool call") for row in called]
     reasoning = "\n\n".join(dict.fromkeys(one for one in (formats.as_kind(one, str, place) for one in thoughts) if one))
     seen = [
         formats.as_kind(item, dict, f"{place}, obs")

@@ -103,13 +103,13 @@ class PrefixTree:
             found = Place(above, above.end, next(self._numbers))
             above.children.append(found)
         found.is_used = True
-        self._touch(found)
+        found.touched = next(self._clock)
         return found
 
     def release(self, place: Place) -> None:
         """Its row writes no more. Places over the bound are dropped."""
         place.is_used = False
-        self._touch(place)
+        place.touched = next(self._clock)
         over = self.held_bytes() - self._bytes_max
         while over > 0:  # unused ends go, the longest unused first
             ends = [end for end in self._places() if not end.children and not end.is_used]
@@ -118,6 +118,7 @@ class PrefixTree:
             oldest = min(ends, key=lambda end: end.touched)
             assert oldest.parent is not None
             oldest.parent.children.remove(oldest)
+            oldest.parent.touched = max(oldest.parent.touched, oldest.touched)
             over -= oldest.held_bytes
 
     def held_bytes(self) -> int:
@@ -156,12 +157,6 @@ class PrefixTree:
         above.children, above.touched = [place], place.touched
         place.parent, place.start = above, above.end
         return above
-
-    def _touch(self, place: Place) -> None:
-        now, above = next(self._clock), place.parent
-        place.touched = now
-        while above is not None:
-            above.touched, above = now, above.parent
 
     def _places(self) -> list[Place]:
         """All places but the root."""

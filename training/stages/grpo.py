@@ -9,6 +9,7 @@ rollout, never a zero; a conversation that was not one sequence, or whose mask i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import shutil
@@ -28,7 +29,7 @@ from problems.model import Problem
 from training.guards import GuardStopError, require_context, require_exact_masks, require_mixed, require_same_policy
 from training.model import Rollout, Sampler
 from training.models.opening import lora_config, open_parent
-from training.models.render import Qwen3Codec, masked_runs, run_defect
+from training.models.render import Qwen3Codec, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import EpisodeLine, Job, jobs_of
@@ -376,8 +377,7 @@ def _defect(rollout: Rollout | None, codec: Qwen3Codec, tokens_max: int) -> str:
         return "not one sequence"
     if len(rollout.completion_ids) > tokens_max:
         return "too long"
-    runs = masked_runs(rollout.completion_ids, rollout.mask)
-    return next(("mask" for run in runs if run_defect(run, codec)), "")
+    return "mask" if run_defect([*itertools.compress(rollout.completion_ids, rollout.mask)], codec) else ""
 
 
 def _reward_column(prompts: Any, completions: Any, reward: list[float | None], **rest: Any) -> list[float | None]:

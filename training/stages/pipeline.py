@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -86,10 +87,10 @@ def rows_of_episodes(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Re
     wrong: list[str] = []
     for result, rollout in sampled:
         token_ids = rollout.prompt_ids + rollout.completion_ids
-        runs = masked_runs(rollout.completion_ids, rollout.mask)
+        own = list(itertools.compress(rollout.completion_ids, rollout.mask))
         if len(token_ids) > recipe.data.tokens_max:
             dropped["unfit"] += 1
-        elif not runs or any(run_defect(run, codec) for run in runs):
+        elif not own or run_defect(own, codec):
             wrong.append("a turn holds the template's tokens")
         else:
             rows.append(
