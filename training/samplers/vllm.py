@@ -120,10 +120,10 @@ class VllmSampler:
         if name == self._model:
             return
         served = self._served()
-        is_gone = name in served and _is_gone(served[name], served)
-        if is_gone:
+        if name in served and _is_gone(served[name], served):
             self._ask("POST", "unload_lora_adapter", {"lora_name": name})
-        if is_gone or name not in served:
+            del served[name]
+        if name not in served:
             try:
                 self._ask("POST", "load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
             except ArenaError as error:  # vLLM answers 404 where it can't read the adapter, too

@@ -102,26 +102,22 @@ QUESTIONS: dict[Dimension, tuple[str, tuple[SpanKind, ...]]] = {  # and the kind
 
 def read_trace(trace: Trace) -> RenderedTrace:
     """The spans of a trace, its request first; system prompts are left out. The same trace gives the same text."""
-    spans = [cut_span(1, "query", trace.query)]
     names = {call.id: call.name for message in trace.messages for call in message.calls}
+    parts: list[tuple[int, SpanKind, str, str]] = [(0, "query", trace.query, "")]  # with step and tool
     step = 0
-
-    def add(kind: SpanKind, content: str, tool: str = "") -> None:
-        spans.append(msgspec.structs.replace(cut_span(len(spans) + 1, kind, content), step=step, tool=tool))
-
     for message in trace.messages:
         if message.role == "tool":
-            add("result", message.content, neutral_name(names.get(message.call_id, "")))
-        if message.role != "assistant":
-            continue
-        step += 1
-        prose = "\n".join(part for part in (message.reasoning, message.content) if part.strip())
-        if prose:
-            add("completion", prose)
-        for call in message.calls:
-            add("call", call.arguments, neutral_name(call.name))
-    shown = tuple(spans[:SPANS_MAX])
-    return RenderedTrace(body_sha256=trace.trace_id, spans=shown, text="\n\n".join(span_text(span) for span in shown))
+            parts.append((step, "result", message.content, neutral_name(names.get(message.call_id, ""))))
+        if message.role == "assistant":
+            step += 1
+            prose = "\n".join(part for part in (message.reasoning, message.content) if part.strip())
+            parts += [(step, "completion", prose, "")] if prose else []
+            parts += [(step, "call", call.arguments, neutral_name(call.name)) for call in message.calls]
+    spans = tuple(
+        msgspec.structs.replace(cut_span(number, kind, content), step=step, tool=tool)
+        for number, (step, kind, content, tool) in enumerate(parts[:SPANS_MAX], 1)
+    )
+    return RenderedTrace(body_sha256=trace.trace_id, spans=spans, text="\n\n".join(map(span_text, spans)))
 
 
 def annotator_chat(trace: RenderedTrace, dimension: Dimension, earlier: Sequence[Annotation]) -> Chat:
