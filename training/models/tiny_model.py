@@ -20,37 +20,30 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from training.run import copy_tokenizer
 
-BYTES = 256
-
 
 def train_tokenizer(source: Path, target: Path, texts: Sequence[str], *, keep: int) -> int:
     """Write `source` with at most `keep` base tokens of its own, learnt from `texts`; return its number of tokens.
 
     Equal texts give equal files. `keep` is at least 256: the single bytes are needed.
     """
-    from tokenizers import Tokenizer, models, trainers
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    tokenizer = msgspec.json.decode((source / "tokenizer.json").read_bytes(), type=dict[str, Any])
-    config = msgspec.json.decode((source / "tokenizer_config.json").read_bytes(), type=dict[str, Any])
-    learnt: Any = Tokenizer(models.BPE())
     theirs = Tokenizer.from_file(str(source / "tokenizer.json"))
-    learnt.normalizer, learnt.pre_tokenizer = theirs.normalizer, theirs.pre_tokenizer
-    alphabet = sorted(token for token, number in tokenizer["model"]["vocab"].items() if number < BYTES)
+    learnt: Any = Tokenizer(models.BPE())
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        setattr(learnt, part, getattr(theirs, part))
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
     learnt.train_from_iterator(
         texts, trainers.BpeTrainer(vocab_size=keep, initial_alphabet=alphabet, special_tokens=[], show_progress=False)
     )
-    found = msgspec.json.decode(learnt.to_str(), type=dict[str, Any])["model"]
-    tokenizer["model"]["vocab"], tokenizer["model"]["merges"] = found["vocab"], found["merges"]
-    renumbered: dict[int, int] = {}  # special tokens follow the base tokens
-    for added in sorted(tokenizer["added_tokens"], key=lambda one: one["id"]):
-        renumbered[added["id"]] = added["id"] = len(tokenizer["model"]["vocab"]) + len(renumbered)
-    config["added_tokens_decoder"] = {
-        str(renumbered[int(number)]): entry for number, entry in config["added_tokens_decoder"].items()
-    }
+    learnt.add_tokens([token for _, token in sorted(theirs.get_added_tokens_decoder().items())])  # behind the base's
+    config = msgspec.json.decode((source / "tokenizer_config.json").read_bytes(), type=dict[str, Any])
+    entries = {learnt.token_to_id(entry["content"]): entry for entry in config["added_tokens_decoder"].values()}
+    config["added_tokens_decoder"] = {str(number): entries[number] for number in sorted(entries)}
     target.mkdir(parents=True, exist_ok=True)
-    for name, value in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
-        (target / name).write_bytes(msgspec.json.encode(value))
-    return len(tokenizer["model"]["vocab"]) + len(renumbered)
+    learnt.save(str(target / "tokenizer.json"))
+    (target / "tokenizer_config.json").write_bytes(msgspec.json.encode(config))
+    return int(learnt.get_vocab_size())
 
 
 _ROWS = 64  # embedding rows are a multiple of this
