@@ -23,7 +23,7 @@ from foundation.errors import ArenaError, Failure
 from harness import trace
 from harness.chat import Call, Message, chat_row
 from harness.emission.attribution import EMISSION, Emission, is_agentic
-from harness.emission.call_reader import CallReader, reader_of
+from harness.emission.call_reader import reader_of
 from harness.emission.wording import compose, texts_in
 from harness.errors import UnreadableError, classify_guest, our_fault, reading_guest_bytes
 from harness.inference.gateway import ledger_sha256
@@ -56,13 +56,12 @@ class Recorder:
         toolbox: Toolbox,
         gateway: ModelGateway,
         limits: EpisodeLimits,
-        reader: CallReader,
         shown_bytes: Callable[[trace.Event], int],
         query: str,
     ) -> None:
         """`shown_bytes` tells how many bytes of an event a judge is shown at most; `query` is the shopper's."""
-        self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
-        self._shown_bytes_of, self._emission = shown_bytes, Emission(reader, query)
+        self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader_of(toolbox.schemas)
+        self._shown_bytes_of, self._emission = shown_bytes, Emission(self._reader, query)
         self._surfaced: set[str] = set()  # ids
         self.work = WorkMeter(limits.host_work)
         self.events: list[trace.Event] = []  # in the order in which they happened
@@ -336,10 +335,8 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     if size > rules.limits.source_bytes:
         raise ArenaError("A1004", f"{size} bytes; the limit is {rules.limits.source_bytes}")
     started_s = time.monotonic()
-    reader = reader_of(ports.toolbox.schemas)
-    recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
-    has_environment = ports.toolbox.profile == ENVIRONMENT
-    view = environment_problem(problem, rules.limits) if has_environment else problem.view()
+    recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, ports.shown_bytes, problem.query)
+    view = environment_problem(problem, rules.limits) if ports.toolbox.profile == ENVIRONMENT else problem.view()
     job = GuestJob(
         source=source,
         problem=canonical_bytes(view).decode(),

@@ -8,13 +8,12 @@ import pytest
 
 from arena.policies import PAPER
 from arena.records.body import compress_bodies, encode_body
-from harness.emission.call_reader import CallReader
 from harness.sandbox.port import EpisodeOver
 from harness.session import Recorder
 from harness.trace import EvaluationBody
 from judge.citations import ceiling_e4
 from judge.render import TRACE_BYTES, render, shown_bytes
-from tests.harness.episode_stand import SCHEMAS, StandGateway, StandToolbox, reply
+from tests.harness.episode_stand import StandGateway, StandToolbox, reply
 
 FILLERS = ('"\\', "\x01\x02", "é中\U0001f9ff", "[[ | ]]\n")
 REQUEST_BYTES = PAPER.inference.request_bytes
@@ -39,7 +38,6 @@ def fill(filler: str, result_size: int) -> Recorder:
         WordyToolbox(filler, result_size),
         StandGateway([reply(("find_product", {"q": "x"}), content=words)]),
         PAPER.limits,
-        CallReader(SCHEMAS),
         shown_bytes,
         "a red lamp",
     )

@@ -13,14 +13,13 @@ from arena.export.model import Trajectory
 from arena.records.body import encode_body
 from arena.records.model import EvaluationRecord, RecordContent, VerdictRecord
 from foundation.canonical import foreign_text, text_hash
-from harness.emission.call_reader import CallReader
 from harness.inference.port import ModelReply
 from harness.limits import EpisodeLimits
 from harness.session import Recorder
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall, EvaluationBody
 from tests.arena.log_stand import HOST, START_MS, body, episode
-from tests.harness.episode_stand import SCHEMAS, StandGateway, StandToolbox
+from tests.harness.episode_stand import StandGateway, StandToolbox
 
 replace = msgspec.structs.replace
 SYSTEM = {"role": "system", "content": "You buy lamps."}
@@ -55,8 +54,7 @@ class Episode:
     """One episode: `chat` and `tool` are what an agent does, `body` is what the host made of it."""
 
     def __init__(self, replies: Sequence[ModelReply]) -> None:
-        reader = CallReader(SCHEMAS)
-        self.recorder = Recorder(StandToolbox(), StandGateway(replies), EpisodeLimits(), reader, lambda _: 0, QUERY)
+        self.recorder = Recorder(StandToolbox(), StandGateway(replies), EpisodeLimits(), lambda _: 0, QUERY)
 
     def chat(self, *messages: dict[str, object]) -> dict[str, object]:
         """Ask the model; the assistant message to append."""

@@ -1,27 +1,23 @@
 """Host work: nanoseconds a unit at the worst inputs, and seconds of an episode at the policy's limit.
 
 The worst inputs are those of `tests/harness/hostile_inputs.py` against 20,000 documents, each alone on a new recorder;
-postings are also summed over arrays of 2.7 million documents, where they cost most. Times are CPU times: `python -m
-tests.benchmarks.bench_host_work`, one JSON line a figure.
+postings are also summed over arrays of 2.7 million documents, where they cost most. Times are CPU times.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from arena.policies import PAPER
 from harness.catalogue.native import compiled_accumulate, open_catalogue
 from harness.catalogue.synthetic import generate
-from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules
 from harness.limits import POSTING
@@ -37,7 +33,7 @@ from tests.harness.hostile_inputs import hostile_calls, hostile_requests
 DOCUMENTS, MILLIONS, ROUNDS = 20_000, 2_700_000, 3
 LIMITS = PAPER.limits
 MODEL = "scripted-expert"
-COMMAND = "python -m tests.benchmarks.bench_host_work"
+COMMAND = "make bench ARGS=host_work"
 
 
 def measure() -> Sequence[Row]:
@@ -72,13 +68,13 @@ def _requests(inputs: dict[str, Any]) -> Iterable[tuple[str, str, dict[str, obje
 def _worst_row(kind: str, inputs: dict[str, Any], read: Callable[[dict[str, Any]], Any], index: Path) -> Row:
     catalogue = open_catalogue(index, kernel="numba")
     toolbox = Toolbox("sn15", catalogue)
-    reader, rules = CallReader(toolbox.schemas), InferenceRules(models=("stand",))
+    rules = InferenceRules(models=("stand",))
     worst, what = 0.0, ""
     for why, method, params in read(inputs):
         times = []
         for _ in range(ROUNDS):
             gateway = Gateway(rules, [Answering()], toolbox.schemas, LIMITS)
-            host = Recorder(toolbox, gateway, LIMITS, reader, shown_bytes, "a red lamp")
+            host = Recorder(toolbox, gateway, LIMITS, shown_bytes, "a red lamp")
             started = time.process_time()
             with contextlib.suppress(GuestCallError, EpisodeOver):  # refused: counted like everything else
                 host.call(method, params)
@@ -105,8 +101,3 @@ def _posting_row() -> Row:
             times.append(time.process_time() - started)
         worst = max(worst, min(times) / len(documents) / POSTING * 1e9)
     return _row("host work, postings of 2.7 million documents", worst, "ns/unit")
-
-
-if __name__ == "__main__":
-    for row in measure():
-        sys.stdout.write(msgspec.json.encode(row).decode() + "\n")

@@ -1,20 +1,18 @@
 """Search: the engine against the reference on the same catalogue and requests, in one process.
 
 The reference is Lucene's algorithm in plain Python: score every hit, order them, load, decode and filter up to 10,000
-stored documents one by one. Its pages have to be equal, else the benchmark ends.
-Run alone: `python -m tests.benchmarks.bench_search [documents]`, one JSON line a figure.
+stored documents one by one. Its pages have to be equal, else the benchmark ends. `BENCH_DOCUMENTS=100000 make bench
+ARGS=search` takes more than 20,000 products.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import msgspec
 
 from harness.catalogue.build import write_documents
 from harness.catalogue.lucene import build_engine, open_engine
@@ -24,22 +22,22 @@ from tests.benchmarks.row import Row
 from tests.harness.catalogue_stand import drawn_requests
 from tests.harness.reference_search import ReferenceSearch
 
-DOCUMENTS, REQUESTS, BUDGET_S = 20_000, 200, 30.0
+DOCUMENTS, REQUESTS, BUDGET_S = int(os.environ.get("BENCH_DOCUMENTS", "20000")), 200, 30.0
 WARM_UP = 10  # requests asked twice of each engine, the first time untimed
 KERNELS = ("numpy", "numba")
 Search = Callable[[SearchRequest], Sequence[str]]
 
 
-def measure(documents: int = DOCUMENTS) -> Sequence[Row]:
+def measure() -> Sequence[Row]:
     """Build rate, and for each kernel requests a second at the median request, against the reference."""
-    size, command = f"{documents // 1000}k documents", f"python -m tests.benchmarks.bench_search {documents}"
+    size, command = f"{DOCUMENTS // 1000}k documents", "make bench ARGS=search"
     with tempfile.TemporaryDirectory() as name:
         source, index = Path(name) / "documents.jsonl", Path(name) / "index"
         with source.open("wb") as stream:
-            write_documents(generate(documents, 7), stream)
+            write_documents(generate(DOCUMENTS, 7), stream)
         started = time.perf_counter()
         build_engine("auto", source, index)
-        rate = documents / (time.perf_counter() - started)
+        rate = DOCUMENTS / (time.perf_counter() - started)
         rows = [Row(name=f"index build, {size}", value=rate, unit="documents/s", command=command)]
         kernels = {kernel: open_engine(kernel, index) for kernel in KERNELS}
         requests = drawn_requests(kernels[KERNELS[0]], REQUESTS, seed=1)
@@ -67,8 +65,3 @@ def _asked(search: Search, requests: Sequence[SearchRequest]) -> tuple[list[list
 
 def _ids_of(catalogue: Catalogue) -> Search:
     return lambda request: [product.product_id for product in catalogue.search(request)]
-
-
-if __name__ == "__main__":
-    for row in measure(int(sys.argv[1]) if len(sys.argv) > 1 else DOCUMENTS):
-        sys.stdout.write(msgspec.json.encode(row).decode() + "\n")

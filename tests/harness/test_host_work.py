@@ -12,7 +12,6 @@ from arena.policies import POLICIES
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
-from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
@@ -42,7 +41,7 @@ def recorder(catalogue: Catalogue, profile: str = "sn15", **limits: int) -> Reco
     toolbox = Toolbox(profile, catalogue)
     chosen = EpisodeLimits(**limits)
     gateway = Gateway(InferenceRules(models=("stand",)), [Answering()], toolbox.schemas, chosen)
-    return Recorder(toolbox, gateway, chosen, CallReader(toolbox.schemas), lambda _: 0, "")
+    return Recorder(toolbox, gateway, chosen, lambda _: 0, "")
 
 
 def ask(host: Recorder, method: str, params: dict[str, object]) -> str:

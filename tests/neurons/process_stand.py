@@ -236,8 +236,7 @@ def soak(
     with running_validator(run) as process:
         for race in range(1, races + 1):
             seen.append(_race(run, process, race))
-            if after_race:
-                after_race(run, race)
+            after_race(run, race)
     return seen
 
 
