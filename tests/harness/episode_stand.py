@@ -23,10 +23,7 @@ IDS = ("1000000001", "1000000002", "1000000003")
 
 
 def _schema(name: str, **properties: object) -> dict[str, object]:
-    return {
-        "type": "function",
-        "function": {"name": name, "parameters": {"type": "object", "properties": properties}},
-    }
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}}
 
 
 SCHEMAS = json.dumps(
@@ -130,10 +127,7 @@ def problem() -> Problem:
 
 def rules(**limits: int) -> EpisodeRules:
     return EpisodeRules(
-        policy_sha256="0" * 64,
-        catalogue_sha256="1" * 64,
-        limits=EpisodeLimits(**limits),
-        models=("stand",),
+        policy_sha256="0" * 64, catalogue_sha256="1" * 64, limits=EpisodeLimits(**limits), models=("stand",)
     )
 
 

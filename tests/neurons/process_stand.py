@@ -255,11 +255,7 @@ def _race(run: DemoRun, process: subprocess.Popen[bytes], race: int) -> Seen:
         if len({one["race"] for one in races if one["stage"] == "settled"}) >= race:
             break
     return Seen(
-        most_mb=most_mb,
-        own_mb=_held_mb([own]),
-        processes=len(family),
-        threads=own.num_threads(),
-        files=own.num_fds(),
+        most_mb=most_mb, own_mb=_held_mb([own]), processes=len(family), threads=own.num_threads(), files=own.num_fds()
     )
 
 

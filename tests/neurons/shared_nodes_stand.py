@@ -43,6 +43,7 @@ from problems.synthesis import synthesize
 from tests.postgres_stand import lay_server
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = (sys.executable, str(ROOT / "neurons" / "validator.py"))
 OPERATOR = keypair_signer("//Operator")
 TAO_RAO = 1_000_000_000
 DOOR_S = 240.0  # until a node that starts has published its address
@@ -102,9 +103,7 @@ class Network:
     def _seal(self, races: int) -> None:
         closes = shared_closes_ms(unix_ms(), self.policy.race)
         problems = synthesize(
-            tuple(open_catalogue(self.catalogue_dir).products()),
-            seed=11,
-            counts={"product": 4 * races},
+            tuple(open_catalogue(self.catalogue_dir).products()), seed=11, counts={"product": 4 * races}
         )
         dealt = deal(unpartitioned(problems), races, 4)
         beacon, timelock = LocalBeacon(unix_ms), LocalTimelock()
@@ -124,8 +123,10 @@ class Network:
 class SharedNode:
     """One validator process."""
 
-    def __init__(self, network: Network, uri: str, stake_tao: int, *, is_shadow: bool = False) -> None:
-        self.network, self.signer, self.is_shadow = network, keypair_signer(uri), is_shadow
+    def __init__(
+        self, network: Network, uri: str, stake_tao: int, *, is_shadow: bool = False, program: Sequence[str] = PROGRAM
+    ) -> None:
+        self.network, self.signer, self.is_shadow, self.program = network, keypair_signer(uri), is_shadow, program
         self.folder = network.base / uri.strip("/").lower()
         self.folder.mkdir()
         lay_server(self.folder)
@@ -174,7 +175,7 @@ class SharedNode:
         arguments += ["--share", *(["--shadow"] if self.is_shadow else [])]
         with (self.folder / "validator.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, str(ROOT / "neurons" / "validator.py"), *arguments],
+                [*self.program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

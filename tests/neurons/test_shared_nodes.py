@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +65,7 @@ def test_nodes_that_share_a_race_settle_alike_whoever_got_files_and_agents(small
         first, second = SharedNode(network, "//First", 50_000), SharedNode(network, "//Second", 30_000)
         shadow = SharedNode(network, "//Shadow", 40_000, is_shadow=True)
         nodes = (first, second, shadow)
-        first.publish()
-        committed = [(agent, network.commit(agent)) for agent in AGENTS]
-        agents = {submission.agent_version_id for _, submission in committed}
-        processes = [stack.enter_context(node.running()) for node in nodes]
-        for agent, submission in committed:
-            first.hand_in(agent, submission)
-        wait_for("settled by all", lambda: bool(settled_of(agents, nodes)), first, processes[0], SETTLED_S)
-        race = min(settled_of(agents, nodes))
-        for node, running in zip(nodes[:2], processes, strict=False):
-            wait_for("paid", lambda node=node: '"event":"weights"' in node.log(), node, running, 60)
-        require_equal(nodes, race, agents)
+        race, processes = race_together(stack, network, nodes)
         require_files(nodes, network.policy.policy_sha256)
         stop_all(processes)
         assert [process.returncode for process in processes] == [0, 0, 0]
@@ -84,6 +75,24 @@ def test_nodes_that_share_a_race_settle_alike_whoever_got_files_and_agents(small
         assert first_weights == second_weights != ()
         assert shadow_weights == ()
         require_named(first, race)
+
+
+def race_together(
+    stack: contextlib.ExitStack, network: Network, nodes: tuple[SharedNode, ...]
+) -> tuple[str, list[subprocess.Popen[bytes]]]:
+    """Start the nodes, hand files and agents to the first; a race that all settled alike, and the processes."""
+    nodes[0].publish()
+    committed = [(agent, network.commit(agent)) for agent in AGENTS]
+    agents = {submission.agent_version_id for _, submission in committed}
+    processes = [stack.enter_context(node.running()) for node in nodes]
+    for agent, submission in committed:
+        nodes[0].hand_in(agent, submission)
+    wait_for("settled by all", lambda: bool(settled_of(agents, nodes)), nodes[0], processes[0], SETTLED_S)
+    race = min(settled_of(agents, nodes))
+    for node, running in zip(nodes, processes, strict=True):
+        wait_for("paid", lambda node=node: node.is_shadow or '"event":"weights"' in node.log(), node, running, 60)
+    require_equal(nodes, race, agents)
+    return race, processes
 
 
 def require_equal(nodes: tuple[SharedNode, ...], race: str, agents: set[str]) -> None:

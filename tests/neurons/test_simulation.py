@@ -21,18 +21,12 @@ PLANS = (
         lies={2: "withhold"},
         countersigns_nonsense=True,
         copies=True,
-        crashes=(
-            CrashAt(desk=0, at=0.3, writes=1, is_before=True),
-            CrashAt(desk=1, at=0.7, writes=1, is_before=False),
-        ),
+        crashes=(CrashAt(desk=0, at=0.3, writes=1, is_before=True), CrashAt(desk=1, at=0.7, writes=1, is_before=False)),
         leaving_miners=1,
     ),
     FaultPlan(
         absent=((1, 0.15, 0.5),),
-        reorgs=(
-            ReorgAt(at=0.2, depth=2, is_accepted_again=True),
-            ReorgAt(at=0.6, depth=1, is_accepted_again=False),
-        ),
+        reorgs=(ReorgAt(at=0.2, depth=2, is_accepted_again=True), ReorgAt(at=0.6, depth=1, is_accepted_again=False)),
         finality_stalls=True,
         crashes=(CrashAt(desk=0, at=0.6, writes=2, is_before=True),),
     ),

@@ -71,12 +71,7 @@ refresh_every_steps = {refresh}
 """
 
 
-def small_recipe(
-    stage: str,
-    model: Path,
-    more: str = "",
-    **changes: float,
-) -> Recipe:
+def small_recipe(stage: str, model: Path, more: str = "", **changes: float) -> Recipe:
     """A recipe; `more` goes on in its table `optim`."""
     values = {"r": 4, "steps": 4, "lr": 5e-3, "every": 2, "batch": 2, "accumulation": 1, "dropout": 0.0} | changes
     return parse_recipe(RECIPE.format(stage=stage, model=model, **values) + more)
@@ -111,13 +106,7 @@ def labelled(codec: Qwen3Codec, count: int = 8) -> list[TokenRow]:
 
 
 def run_sft(
-    model: Path,
-    out: Path,
-    *,
-    more: str = "",
-    dev: int = 0,
-    progress: Progress | None = None,
-    **changes: float,
+    model: Path, out: Path, *, more: str = "", dev: int = 0, progress: Progress | None = None, **changes: float
 ) -> Outcome:
     """Train all weights on short rows; with 0 `steps`, two epochs."""
     codec = Qwen3Codec(model)

@@ -125,8 +125,4 @@ def _catalogue() -> Catalogue:
     return catalogue_of(synthetic_shelf(3_000, 5).products, Path(tempfile.mkdtemp(prefix="compat-")))
 
 
-KIND = Kind(
-    folder="agents",
-    patterns=("*.py",),
-    examine=lambda path: (examine(path),),
-)
+KIND = Kind(folder="agents", patterns=("*.py",), examine=lambda path: (examine(path),))

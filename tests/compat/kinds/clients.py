@@ -236,8 +236,4 @@ def _finding(name: str, ran: str, outcome: Outcome, result: str) -> Finding:
     return Finding(name=name, ran=ran, result=last_words(outcome) if is_red else result, is_red=is_red)
 
 
-KIND = Kind(
-    folder="clients",
-    patterns=("*/lib/python3*/site-packages/oro_sdk-*.dist-info/RECORD",),
-    examine=examine,
-)
+KIND = Kind(folder="clients", patterns=("*/lib/python3*/site-packages/oro_sdk-*.dist-info/RECORD",), examine=examine)

@@ -26,8 +26,4 @@ def examine(path: Path) -> Finding:
     return Finding(ran="every row converted as by `--foreign`", result=said, is_red=bool(codes))
 
 
-KIND = Kind(
-    folder="trajectories",
-    patterns=("*",),
-    examine=lambda path: (examine(path),),
-)
+KIND = Kind(folder="trajectories", patterns=("*",), examine=lambda path: (examine(path),))
