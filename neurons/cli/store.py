@@ -59,16 +59,14 @@ def migrate(
     can append to and read its own hotkey's log and nothing else. Give the validator the DSN that is printed; the
     owner's DSN never belongs on a validator. Run again, it changes the password.
     """
-    from arena.store.schema import SCHEMA_REVISION
-    from arena.store.schema import migrate as migrate_schema
+    from arena.store import schema
     from neurons.settings.settings import read_hotkey
 
+    before = schema.migrate(owner_dsn)
+    made = f"went from {before or 'nothing'} to {schema.SCHEMA_REVISION}"
+    typer.echo(f"the schema {made if before != schema.SCHEMA_REVISION else f'was at {before} already'}")
     if hotkey:
         read_hotkey(hotkey)
-    before = migrate_schema(owner_dsn)
-    made = f"went from {before or 'nothing'} to {SCHEMA_REVISION}"
-    typer.echo(f"the schema {made if before != SCHEMA_REVISION else f'was at {before} already'}")
-    if hotkey:
         typer.echo(f"ARENA_DATABASE_DSN={_login(owner_dsn, hotkey, is_rekeying=True)}")
 
 
@@ -180,29 +178,27 @@ async def archive(
 
 def _login(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
     """DSN of a hotkey's role, which is made; without a password where the role exists and keeps its own."""
-    from arena.store.connect import login_dsn
-    from arena.store.schema import provision_validator, role_of
+    from arena.store import connect, schema
 
     password = secrets.token_urlsafe(24)
-    is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=is_rekeying)
-    return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)
+    is_keyed = schema.provision_validator(owner_dsn, hotkey, password, is_rekeying=is_rekeying)
+    return connect.login_dsn(owner_dsn, schema.role_of(hotkey), password if is_keyed else None)
 
 
 @contextlib.contextmanager
 def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[tuple[str, PgTools, Callable[[str], str]]]:
     """The server of a DSN, or that of a state folder, which runs while the block does: its owner's DSN, its tools, and
     what makes the login role of a hotkey."""
-    if owner_dsn:
-        from arena.store.backups import own_tools
-        from arena.store.connect import server_major
+    from arena.store import backups, connect
 
-        yield owner_dsn, own_tools(server_major(owner_dsn)), functools.partial(_login, owner_dsn, is_rekeying=False)
+    if owner_dsn:
+        tools = backups.own_tools(connect.server_major(owner_dsn))
+        yield owner_dsn, tools, functools.partial(_login, owner_dsn, is_rekeying=False)
         return
-    from arena.store.backups import PgTools
     from arena.store.embedded import start_embedded
 
     server = start_embedded(state_folder(state_dir))
     try:
-        yield server.owner_dsn, PgTools(*server.tools), server.dsn_for
+        yield server.owner_dsn, backups.PgTools(*server.tools), server.dsn_for
     finally:
         server.stop()
