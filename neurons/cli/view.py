@@ -192,6 +192,7 @@ def view(
     ] = "",
     trace: Annotated[str, typer.Option(help="Of several, the one with this problem id or number.")] = "",
     is_whole: Annotated[bool, typer.Option("--whole", help="Fold no result and cut no text.")] = False,
+    is_as_judged: Annotated[bool, typer.Option("--as-judged", help="Print only what a judge is shown.")] = False,
     validator: options.ValidatorOption = "",
     catalogue: options.CatalogueOption = None,
 ) -> None:
@@ -207,6 +208,8 @@ def view(
     field by field. Requests and products are read from the state folder; --catalogue names another catalogue. Exit code
     1 when nothing is there.
     """
+    from judge.render import render
+
     try:
         found = _found(target, validator, catalogue, store)
     except msgspec.MsgspecError as error:
@@ -227,7 +230,8 @@ def view(
     if not found.traces:
         of_one = f" with --trace {trace}" if trace else ""
         raise refuse(f"nothing to show of {target or 'the last run'}{of_one}", EXIT_FAILED)
-    show([view for view, _ in found.traces], _lines(found, is_whole))
+    lines = ["\n\n".join(render(body).text for _, body in found.traces)] if is_as_judged else _lines(found, is_whole)
+    show([view for view, _ in found.traces], lines)
 
 
 def _found(target: str, validator: str, catalogue: Path | None, store: options.StoreFlags) -> FoundTraces | None:
