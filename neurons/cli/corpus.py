@@ -128,7 +128,9 @@ def build(
     known = None if catalogue is None else frozenset(open_catalogue(catalogue).product_ids())
     if tokenizer is not None and tokenizer.is_dir():
         tokenizer /= "tokenizer.json"
-    places = _brought(exports or (), options.state_folder(state_dir) / "exports")
+    below = options.state_folder(state_dir) / "exports"
+    # the exports' folders, and the location of each that was brought here from an object store, else ""
+    places = {options.export_folder(one, below): one if is_location(one) else "" for one in exports or ()}
     records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
     progress = show_progress()
@@ -196,11 +198,6 @@ def sample(
     read = "read sheet.html, answer in sheet.csv"
     lines = [f"{out}: {counted(len(items), 'trace')}; {read}", f"{key}: keep it from the readers"]
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines)
-
-
-def _brought(exports: Sequence[str], below: Path) -> dict[Path, str]:
-    """The exports' folders, and the location of each that was brought here from an object store, else ""."""
-    return {options.export_folder(one, below): one if is_location(one) else "" for one in exports}
 
 
 def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:

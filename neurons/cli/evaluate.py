@@ -80,7 +80,7 @@ class _Subject(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """What a command line asks for."""
 
     target: str
@@ -138,10 +138,9 @@ def evaluate_model(
         seeds=tuple(range(max(1, how.seeds))),
         parallel=how.parallel,
     )
-    asked = _Asked(target, how, plan, taken, bench)
+    asked = _Request(target, how, plan, taken, bench)
     with ExitStack() as stack:
-        folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
-        place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
+        place = episodes_path(out or Path(stack.enter_context(tempfile.TemporaryDirectory()), "report.json"))
         file = EpisodeFile(place)
         context = open_bench(bench.settings(), progress=show_progress())
         openers = {"agent": _open_agent, "endpoint": _open_endpoint, "folder": _open_folder}
@@ -192,7 +191,7 @@ def _require_subject(target: str, how: SubjectFlags) -> None:
         require_candidate(target)
 
 
-def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Subject:
+def _open_endpoint(asked: _Request, bench: RunContext, stack: ExitStack) -> _Subject:
     """A model at an endpoint, asked from here or from a cluster."""
     how, plan = asked.how, asked.plan
     if how.cluster:
@@ -211,7 +210,7 @@ def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Subje
     return _Subject(run, plan, bench, "nothing is known of its training")
 
 
-def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Subject:
+def _open_folder(asked: _Request, bench: RunContext, stack: ExitStack) -> _Subject:
     """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
     set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
@@ -232,7 +231,7 @@ def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Subject
     return _Subject(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
 
 
-def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Subject:
+def _open_agent(asked: _Request, bench: RunContext, stack: ExitStack) -> _Subject:
     """An agent file, run here or on a cluster. Ends the command for a file that the gate rejects. Raises ArenaError
     A1001 and A1009 for a file that can't be read, U3001 for an endpoint."""
     from neurons.practice.run import RunRow, at_once_here, run_here
