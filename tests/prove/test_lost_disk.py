@@ -13,12 +13,17 @@ from msgspec.structs import replace
 
 from arena.store.embedded import lay_out, server_user
 from arena.store.objects import folder_location
-from neurons.demo.demo import WATCH_S, DemoRun, running_validator
+from harness.agents.registry import baseline_source
+from neurons.cli.presenter import EXIT_INTEGRITY
+from neurons.demo.demo import WATCH_S, DemoAgent, DemoRun, running_validator
 from tests.neurons.arena_stand import build_small_catalogue, make_run, read_back, short_folder
 from tests.neurons.process_stand import postgres_of
+from tests.neurons.shared_nodes_stand import Network, SharedNode, wait_for
+from tests.neurons.test_shared_nodes import SETTLED_S, settled_by
 from tests.prove.test_sleepers import settled_races
 from tests.test_cli import arena
 
+EXPERT = DemoAgent("expert", "//Ada", baseline_source("scripted-expert"))
 OF_THE_DISK = ("postgres", "checkpoints", "store.json", "node.json", "held")
 
 
@@ -91,3 +96,33 @@ def test_a_node_goes_on_under_its_hotkey_with_every_record_that_was_signed(lose)
         assert logs[0].settlement is not None and logs[0].settlement.state == "settled"
         after = {int(path.stem): path.read_text() for path in (again.folder / "checkpoints").iterdir()}
         assert after.items() >= before.items()
+
+
+@pytest.mark.prove
+def test_peers_say_what_a_restored_node_lacks_and_race_with_it_once_it_is_whole(monkeypatch) -> None:
+    with short_folder() as base:
+        network = Network(base, build_small_catalogue(base), races=16)
+        lost, other = SharedNode(network, "//First", 50_000), SharedNode(network, "//Second", 30_000)
+        lost.publish()
+        submission = network.commit(EXPERT)
+        monkeypatch.setenv("ARENA_BODIES_URL", folder_location(base / "objects"))
+        with other.running() as other_process:
+            with lost.running() as process:
+                lost.hand_in(EXPERT, submission)
+                wait_for("first race", lambda: bool(settled_by(other)), other, other_process, SETTLED_S)
+                kept = arena("store", "backup", "--out", str(base / "kept"), "--state-dir", str(lost.folder))
+                assert kept.returncode == 0, kept.stderr
+                wait_for("second race", lambda: len(settled_by(lost)) > 1, lost, process, SETTLED_S)
+            for name in OF_THE_DISK:
+                shutil.move(lost.folder / name, base / f"gone-{name}")
+            restored = arena("store", "restore", str(base / "kept"), "--state-dir", str(lost.folder))
+            assert restored.returncode == 0, restored.stderr
+            monkeypatch.setenv("ARENA_BODIES_URL", folder_location(lost.folder / "bodies"))  # without the log's copy
+            with lost.running() as process:
+                assert process.wait(60) == EXIT_INTEGRITY, lost.log()[-2_000:]
+            assert "were signed and are missing" in lost.log()
+            before = settled_by(lost) | settled_by(other)
+            monkeypatch.setenv("ARENA_BODIES_URL", folder_location(base / "objects"))
+            with lost.running() as process:
+                later = lambda: bool((settled_by(lost) & settled_by(other)) - before)  # noqa: E731
+                wait_for("a race with the other", later, lost, process, 2 * SETTLED_S)
