@@ -22,7 +22,7 @@ from tests.neurons.arena_stand import build_small_catalogue, short_folder
 from tests.neurons.process_stand import growth_mb, rest, soak
 
 RACES, ASKING, ASKED = int(os.environ.get("BENCH_RACES", "6")), 8, 64
-PATHS = {"door": "v1/door", "reads": "v1/leaderboard"}
+PATHS = {"door": "v1/door", "reads": "v1/agents"}
 
 
 def measure() -> Sequence[Row]:
