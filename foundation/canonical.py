@@ -82,7 +82,7 @@ def _refuse_ambiguous(value: object) -> None:
             if not isinstance(key, str) or not key.isascii():
                 raise TypeError(f"canonical bytes need ASCII string keys, not {key!r}")
             _refuse_ambiguous(item)
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):
         for item in value:
             _refuse_ambiguous(item)
 
