@@ -24,7 +24,7 @@ from arena.store.objects import _open_place, folder_location
 from foundation.errors import ArenaError
 from foundation.executors import HERE, ProcessExecutor
 from harness.agents.registry import reference_agent
-from harness.chat import Message
+from harness.chat import ChatMessage, message_of
 from harness.inference.port import ModelReply
 from harness.inference.reply import read_reply
 from harness.inference.scripted.model import complete
@@ -188,12 +188,6 @@ def test_whatever_an_agent_does_only_what_was_recorded_stands_there(data: st.Dat
     assert sorted(shown) == made
 
 
-def _sent(message: dict[str, object]) -> Message:
-    from training.rollouts.rollout import _message  # how a request becomes a sampler's prompt
-
-    return _message(message)
-
-
 README = Path(__file__).parents[2] / "training" / "corpus" / "README.md"
 SAMPLED = ["several calls a turn, run together", "planner beside a worker"]
 
@@ -218,12 +212,12 @@ def prompts(trace: Trace, body: EvaluationBody, codec: Qwen3Codec) -> list[tuple
     """What was sent for each turn of the row, as a sampler would have tokenised it."""
     opening = trace.messages[0].content
     requests = [
-        [msgspec.json.decode(body.messages[at]) for at in turn.request]
+        [msgspec.json.decode(body.messages[at], type=ChatMessage) for at in turn.request]
         for turn in body.events
         if isinstance(turn, Completion)
     ]
-    own = [sent for sent in requests if sent[0]["content"] == opening]
-    return [codec.prompt(tuple(map(_sent, sent)), trace.tools) for sent in own]
+    own = [sent for sent in requests if sent[0].content == opening]
+    return [codec.prompt(tuple(map(message_of, sent)), trace.tools) for sent in own]
 
 
 @pytest.mark.parametrize("name", SAMPLED)
