@@ -59,9 +59,7 @@ def test_an_error_comes_whole_out_of_another_process():
         assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
 
 
-@pytest.mark.parametrize(
-    ("value", "why"), [({"a": [0.5]}, "no floats"), ([{"ä": 1}], "ASCII string keys"), ((0.5,), "no floats")]
-)
+@pytest.mark.parametrize(("value", "why"), [({"a": ([0.5],)}, "no floats"), ([{"ä": 1}], "ASCII string keys")])
 def test_what_has_no_canonical_bytes_is_refused_written_and_read(value, why):
     with pytest.raises(TypeError, match=why):
         canonical_bytes(value)

@@ -36,13 +36,13 @@ from arena.records.log import LogStart, LogWalk, note_sha256, sign_checkpoint
 from arena.store.objects import folder_location
 from arena.web.server import ChainServer, ExchangeServer
 from foundation.codes import NO_BATCH_LEFT
-from harness.agents.registry import baseline_source, reference_agent
+from harness.agents.registry import baseline_source
 from neurons.cli.presenter import EXIT_INTEGRITY
 from neurons.demo.demo import DemoAgent
 from tests.neurons.arena_stand import build_small_catalogue, short_folder
 from tests.neurons.process_stand import postgres_of
 from tests.neurons.shared_nodes_stand import TAO_RAO, Network, SharedNode, free_port, wait_for
-from tests.neurons.test_shared_nodes import listed_race, settled_by
+from tests.neurons.test_shared_nodes import AGENTS, listed_race, settled_by
 from tests.prove.__main__ import PAGE
 from tests.prove.test_lost_disk import OF_THE_DISK
 from tests.test_cli import arena
@@ -53,11 +53,7 @@ STAKE_TAO, LIAR_TAO, LIAR_ROWS, DISK = 40_000, 2_000, 20_000, 6 << 30
 AHEAD = "import time\nns = time.time_ns\ntime.time_ns = lambda: ns() + 90 * 10**9\n"
 AHEAD += "time.time = lambda: time.time_ns() / 1e9\n"
 HEAD = "| fault | back after s (under load) | status meanwhile |\n|---|--:|---|\n"
-AGENTS = (
-    DemoAgent("expert", "//Ada", baseline_source("scripted-expert")),
-    DemoAgent("careful", "//Ben", baseline_source("scripted-careful")),
-    DemoAgent("subtask", "//Dov", reference_agent("subtask").source),
-)
+CAREFUL = DemoAgent("careful", "//Ben", baseline_source("scripted-careful"))
 
 
 class Link(socketserver.ThreadingTCPServer):
@@ -218,12 +214,12 @@ def killed_in_every_phase(site: Site) -> str:
 
 
 def power_cut(site: Site) -> str:
-    submission = site.network.commit(AGENTS[2])
+    submission = site.network.commit(AGENTS[1])
     site.reach()
     site.kill(is_power_cut=True)
     said = site.says()
     site.start()
-    site.nodes[0].hand_in(AGENTS[2], submission)
+    site.nodes[0].hand_in(AGENTS[1], submission)
     return said
 
 
@@ -419,7 +415,7 @@ def test_nothing_that_happens_among_strangers_needs_a_person_and_nothing_is_lost
         site = Site(base, chain_port, network)
         stack.callback(subprocess.run, ["umount", "-l", site.victim.folder], check=False)
         site.nodes[0].publish()
-        committed = [(agent, network.commit(agent)) for agent in AGENTS[:2]]
+        committed = [(agent, network.commit(agent)) for agent in (AGENTS[0], CAREFUL)]
         for number in range(3):
             stack.callback(site.stop, number)
             site.start(number)

@@ -13,17 +13,15 @@ from msgspec.structs import replace
 
 from arena.store.embedded import lay_out, server_user
 from arena.store.objects import folder_location
-from harness.agents.registry import baseline_source
 from neurons.cli.presenter import EXIT_INTEGRITY
-from neurons.demo.demo import WATCH_S, DemoAgent, DemoRun, running_validator
+from neurons.demo.demo import WATCH_S, DemoRun, running_validator
 from tests.neurons.arena_stand import build_small_catalogue, make_run, read_back, short_folder
 from tests.neurons.process_stand import postgres_of
 from tests.neurons.shared_nodes_stand import Network, SharedNode, wait_for
-from tests.neurons.test_shared_nodes import SETTLED_S, settled_by
+from tests.neurons.test_shared_nodes import AGENTS, SETTLED_S, settled_by
 from tests.prove.test_sleepers import settled_races
 from tests.test_cli import arena
 
-EXPERT = DemoAgent("expert", "//Ada", baseline_source("scripted-expert"))
 OF_THE_DISK = ("postgres", "checkpoints", "store.json", "node.json", "held")
 
 
@@ -104,11 +102,11 @@ def test_peers_say_what_a_restored_node_lacks_and_race_with_it_once_it_is_whole(
         network = Network(base, build_small_catalogue(base), races=16)
         lost, other = SharedNode(network, "//First", 50_000), SharedNode(network, "//Second", 30_000)
         lost.publish()
-        submission = network.commit(EXPERT)
+        submission = network.commit(AGENTS[0])
         monkeypatch.setenv("ARENA_BODIES_URL", folder_location(base / "objects"))
         with other.running() as other_process:
             with lost.running() as process:
-                lost.hand_in(EXPERT, submission)
+                lost.hand_in(AGENTS[0], submission)
                 wait_for("first race", lambda: bool(settled_by(other)), other, other_process, SETTLED_S)
                 kept = arena("store", "backup", "--out", str(base / "kept"), "--state-dir", str(lost.folder))
                 assert kept.returncode == 0, kept.stderr
