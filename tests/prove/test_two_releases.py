@@ -20,10 +20,6 @@ from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait
 from tests.neurons.test_shared_nodes import SETTLED_S, listed_race, race_together, settled_by
 
 
-def is_between_races(node: SharedNode) -> bool:
-    return node.log().rpartition('"happened":"')[2].startswith("RaceOpened")
-
-
 @pytest.mark.prove
 def test_releases_settle_and_pay_alike_and_one_that_misses_a_policy_says_so_and_keeps_its_permit() -> None:
     if not (arena := os.environ.pop("ARENA_PROVE_RELEASE", "")):  # to a node it would be an unknown setting
@@ -45,7 +41,8 @@ def test_releases_settle_and_pay_alike_and_one_that_misses_a_policy_says_so_and_
         (base / "files" / "policy.json").write_bytes(msgspec.json.encode(rules))
         first.publish()
         wait_for("told", lambda: all('"code":"V2104"' in node.log() for node in nodes), other, behind, SETTLED_S)
-        wait_for("between two races", lambda: all(map(is_between_races, ours)), other, behind, SETTLED_S)
+        between = lambda: all(node.log().rpartition('"happened":"')[2].startswith("RaceOpened") for node in ours)  # noqa: E731
+        wait_for("between two races", between, other, behind, SETTLED_S)
         stop_all(processes)
         before = settled_by(first) | settled_by(second)
         again, _ = [stack.enter_context(node.running()) for node in ours]
