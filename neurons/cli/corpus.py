@@ -67,6 +67,7 @@ _Tokenizer = Annotated[
     Path | None,
     typer.Option(help="The trained model's folder or tokenizer.json.", metavar="PATH", parser=options.shipped_path),
 ]
+_Ablation = Annotated[list[str] | None, typer.Option(help="Also build this filter in OUT/NAME, all of one size.")]
 
 
 @options.command(app)
@@ -83,9 +84,7 @@ def build(
     ] = None,
     trust_unsigned: options.TrustUnsignedOption = False,
     rule: _Rule = None,
-    ablation: Annotated[
-        list[str] | None, typer.Option(help="Also build this filter in OUT/NAME, all of one size.")
-    ] = None,
+    ablation: _Ablation = None,
     tokenizer: _Tokenizer = None,
     catalogue: Annotated[Path | None, typer.Option(help="Built index: which ids exist.", exists=True)] = None,
     workers: Annotated[
