@@ -24,7 +24,8 @@ def coded(place: object, code: str = "V2064") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ArenaError(code, f"{place}: {error.strerror or error}") from error
+        which = f"{error.filename}: " if error.filename and str(error.filename) not in str(place) else ""
+        raise ArenaError(code, f"{place}: {which}{error.strerror or error}") from error
     except UNREADABLE_JSON as error:
         raise ArenaError(code, f"{place}: {str(error)[:_DETAIL_CHARS]}") from error
 
@@ -62,7 +63,7 @@ def whole_folder(folder: Path, *, replaced: str = "") -> Iterator[Path]:
     ArenaError V2027 when `folder` holds something else, when another writes to it, and when a file can't be written.
     """
     folder = folder.absolute()  # "." has no name
-    with coded(folder, "V2027"):
+    try:
         is_replaced = bool(replaced) and (folder / replaced).is_file()
         if folder.exists() and not is_replaced and (not folder.is_dir() or any(folder.iterdir())):
             raise ArenaError("V2027", f"{folder} holds something already; choose another folder")
@@ -86,6 +87,8 @@ def whole_folder(folder: Path, *, replaced: str = "") -> Iterator[Path]:
             raise ArenaError("V2027", f"another command is writing to {folder}") from None
         finally:
             os.close(descriptor)
+    except OSError as error:  # of what is written in the block, too; a bug in it stays one
+        raise ArenaError("V2027", f"{folder}: {error.strerror or error}") from error
 
 
 def try_lock(file: int | IO[Any]) -> bool:

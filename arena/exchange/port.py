@@ -60,7 +60,8 @@ class Complaint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What a validator says of a race before its settlement: which pairs are done, never how."""
+    """What a validator says of a race before its settlement: which pairs are done, never how.
+    Of a race that it does not run it says its rules alone."""
 
     policy_sha256: Annotated[str, msgspec.Meta(max_length=64)]
     guest_sha256: Annotated[str, msgspec.Meta(max_length=64)]
@@ -109,7 +110,7 @@ class SettlementQuestion(Question[SettlementRecord], frozen=True, kw_only=True):
 
 
 class ProgressQuestion(Question[Progress], frozen=True, kw_only=True):
-    """How far the peer is with a race that it runs."""
+    """How far the peer is with a race, and by which rules it races."""
 
     kind = "progress"
     answer = Progress

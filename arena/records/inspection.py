@@ -77,7 +77,7 @@ def inspect(entry: Entry, verify_signature: Verifier) -> RecordFinding:
                 if isinstance(payload, EvaluationRecord) and (unsound := _body_fault(payload, entry)):
                     faults.append(("body", unsound))
     return RecordFinding(
-        **envelope_of(entry),
+        **envelope_of(entry) | {"seq": max(0, min(entry.seq, SEQ_MAX + 1))},  # any number can stand in a file
         faults=tuple(faults),
         payload=payload,
         is_stub=entry.content is None,

@@ -65,7 +65,7 @@ def list_problems(
     Answers are not shown. With a file, `--json` prints what an agent would be given. A malformed file names the line
     and the field; web problems are refused, since no rule can score them.
     """
-    from arena.bank.suite_signature import open_shipped
+    from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
     from problems.suites import SUITES
 
     if path is not None:
@@ -74,13 +74,23 @@ def list_problems(
         lines = (f"{one.problem_id:<20} {one.bucket:<8} {len(one.rewards)}  {first}" for one, first in rows)
         show([one.view() for one in found], lines)
         return
-    suites = [open_shipped(name, verify).manifest for name in SUITES]
-    lines = (
-        f"{one.name}  {', '.join(f'{value} {key}' for key, value in one.counts.items())}"
-        f"  over {one.catalogue.documents:,} documents  sha256 {one.problems_sha256[:16]}"
-        for one in suites
-    )
-    show(suites, lines)
+    suites, said = [], []
+    for name in SUITES:
+        suite = open_shipped(name, verify)
+        manifest, documents, counts = suite.manifest, suite.manifest.catalogue.documents, suite.manifest.counts
+        row: dict[str, object] = {
+            "suite": name,
+            "problems": len(suite.problems),
+            "counts": counts,
+            "documents": documents,
+            "titles": manifest.titles,
+            "problems_sha256": manifest.problems_sha256,
+            "signer": DEVELOPMENT_HOTKEY,
+        }
+        suites.append(row)
+        asked = ", ".join(f"{value} {key}" for key, value in counts.items())
+        said.append(f"{name}  {asked}  over {documents:,} documents  sha256 {manifest.problems_sha256[:16]}")
+    show(suites, said)
 
 
 @options.command(app)

@@ -358,12 +358,20 @@ async def winner(
     agent, race = found.agent, found.races[-1]
     path = out or Path(f"{agent.agent_version_id[:16]}.py")
     write_whole(path, source)
+    answer: dict[str, Any] = {
+        "race_id": race.race_id,
+        "agent_version_id": agent.agent_version_id,
+        "name": agent.name,
+        "miner_hotkey": agent.miner_hotkey,
+        "score_e4": race.standing.race_score_e4,
+        "file": str(path),
+    }
     scored = f"{race.race_id} with {share_text(race.standing.race_score_e4)}"
     lines = [
         f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {scored}",
         f"its file: {path} ({len(source)} bytes, sha256 {agent.agent_sha256[:16]})",
     ]
-    show(msgspec.to_builtins(found) | {"file": str(path)}, lines)
+    show(answer, lines)
 
 
 # -- submitting

@@ -279,6 +279,6 @@ def fetch_other(url: str) -> Other:
             over = msgspec.json.decode(ask(f"/races/history?limit={RACES_MAX}"), type=_History).races
             answers = [ask(f"/races/{each.race_id}") for each in over]
             paid = ask("/top-miner-payout")
-    except (httpx2.HTTPError, httpx2.InvalidURL, UnfitAnswerError, *UNREADABLE_JSON) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnfitAnswerError, ValueError, *UNREADABLE_JSON) as error:
         raise ArenaError("V2084", f"{url}: {str(error) or type(error).__name__}") from error
     return read_other([*answers, *([paid] if paid else [])], url)

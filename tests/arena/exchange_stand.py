@@ -74,7 +74,7 @@ class Node:
         for record in self.store.log:
             payload = decode_content(record.content).payload
             records.take(record.validator, record.seq, record.content_sha256, payload)
-        return replace(TERMS, done=records.done(self.hotkey)) if race_id in self.races else None
+        return replace(TERMS, done=records.done(self.hotkey)) if race_id in self.races else TERMS
 
     async def hold_source(self, submission: SignedSubmission) -> None:
         await self.store.put_submission(waiting_row(submission, 7), submission.source)

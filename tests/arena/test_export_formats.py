@@ -312,3 +312,4 @@ def test_a_race_in_a_store_and_its_export_are_looked_at_alike(dsn, tmp_path: Pat
     assert all("holds: signed by" in dict(one["proof"])["signature"] for one in (*stored, *exported))
     one_line = view(tmp_path / "out", "--trace", stored[1]["name"]).output
     assert "What happened" in one_line and "find_product [llm]" in one_line
+    assert "[[span 1 | query]]" in view(tmp_path / "out", "--trace", stored[1]["name"], "--as-judged").output

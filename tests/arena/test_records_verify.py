@@ -19,7 +19,7 @@ from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment, Signer
 from arena.records import log as logs
 from arena.records import model
-from arena.records.inspection import inspect
+from arena.records.inspection import RecordFinding, inspect
 from arena.records.port import StoredSource
 from arena.records.sequencer import Sequencer
 from arena.records.verification import BATCH, LogCheck, VerifyReport, verify_store
@@ -257,7 +257,7 @@ def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
     "wrong",
     [
         {"seq": 0},
-        {"seq": 2**63},
+        {"seq": 2**70},
         {"prev": "AB" * 32},
         {"content_sha256": "zz" * 32},
         {"signature": "00" * 63},
@@ -265,8 +265,8 @@ def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
     ],
 )
 def test_an_envelope_that_is_none_is_a_defect_and_not_an_exception(wrong: dict[str, object]) -> None:
-    found = inspect(replace(log_stand.filed(good_log().log[0]), **wrong), verify)
-    assert [rule for rule, _ in found.faults] == ["envelope"]
+    packed = msgspec.msgpack.encode(inspect(replace(log_stand.filed(good_log().log[0]), **wrong), verify))
+    assert [rule for rule, _ in msgspec.msgpack.decode(packed, type=RecordFinding).faults] == ["envelope"]
 
 
 # -- the agents' files beside the logs

@@ -126,7 +126,6 @@ def test_arguments_go_back_as_an_object_since_servers_refuse_a_turn_with_others(
         {"messages": [{"role": "user", "content": "\ud800"}]},
         {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": 1}]}, *ASK["messages"]]},
         {"messages": [{"role": "user", "content": "x" * 4_000}]},
-        {"temperature": 2.5},
         {"max_tokens": 0},
         {"seed": "abc"},
         {"tools": "find_product"},

@@ -16,7 +16,9 @@ from arena.bank.suite_signature import read_suite
 from arena.chain.beacon import LocalTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
 from foundation.errors import ArenaError
+from neurons.cli.options import classes_in
 from neurons.cli.problems import app
+from problems.clusters import find_clusters
 from problems.formats import read_problems
 from problems.titles import reward_titles
 from tests.problems.stand import make_catalogue
@@ -50,6 +52,7 @@ def bank(tmp_path_factory, documents) -> Path:
 def test_what_was_made_is_solvable_clear_and_apart(documents, bank):
     (checked,) = rows(run("check", bank, "--catalogue", documents, "--json"))
     assert checked["problems"] == len(checked["checks"]) == 60
+    assert len(find_clusters(tuple(read_problems(bank.read_text().splitlines())), classes_in(documents))) == 60
     assert all(not row["failure"] and max(row["accepted"]) <= 3 and not row["crowded"] for row in checked["checks"])
 
 

@@ -329,7 +329,7 @@ def market(bench: Bench, row: str) -> Facts:
     from studies.shopping.__main__ import app
     from studies.shopping.plan import StudyPlan, read_toml
     from studies.shopping.results import Hypotheses, Results, run_tests
-    from tests.studies.toy_study import SHIPPED, write_toy_study
+    from tests.studies.test_shopping import SHIPPED, write_toy_study
 
     shipped, out = bench.work / "market" / "recipes", bench.work / "market" / "study"
     recipes = shipped / "quick" if bench.is_cuda else shipped

@@ -245,7 +245,7 @@ def _of_completion(completion: dict[str, Any], place: str) -> Chat:
     message = formats.as_kind(completion.get("message"), dict, f"{place}, message")
     is_split = any(message.get(key) for key in ("think", "tool_call", "response"))
     content = message.get("response") if is_split else completion.get("content")
-    thoughts = (completion.get("reasoning_content"), message.get("think"))
+    thoughts = (completion.get("reasoning_content"), message.get("think") or None)
     called = formats.as_calls(message.get("tool_call"), place)
     rows: list[dict[str, Any]] = [formats.as_kind(row, dict, f"{place}, tool call") for row in called]
     reasoning = "\n\n".join(dict.fromkeys(one for one in (formats.as_kind(one, str, place) for one in thoughts) if one))

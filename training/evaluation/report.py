@@ -65,7 +65,7 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def mean_estimate(values: Sequence[float], seed: int) -> Estimate:
-    """Mean over problems of values in [0, 1], one at least, with its 95 % interval."""
+    """Mean over problems of values in [0, 1] with its 95 % interval. Raises ValueError for no values."""
     if values and all(value in (0.0, 1.0) for value in values):
         return _wilson(round(sum(values)), len(values))
     return _resampled(values, seed, least=0.0, most=1.0)
@@ -74,7 +74,7 @@ def mean_estimate(values: Sequence[float], seed: int) -> Estimate:
 def difference_estimate(first: Sequence[float], second: Sequence[float], seed: int) -> Estimate:
     """Mean over problems of second minus first, each in [0, 1] and of the same problem, with its 95 % interval.
 
-    Raises ValueError for another number of them.
+    Raises ValueError for no values, or another number of them.
     """
     return _resampled([other - mine for mine, other in zip(first, second, strict=True)], seed, least=-1.0, most=1.0)
 
@@ -101,6 +101,8 @@ def _wilson(hits: int, n: int) -> Estimate:
 
 def _resampled(values: Sequence[float], seed: int, *, least: float, most: float) -> Estimate:
     """The percentile bootstrap; for values that are all alike, what unseen ones in [least, most] leave open."""
+    if not values:
+        raise ValueError("nothing to estimate from")
     n, first = len(values), values[0]
     if all(value == first for value in values):
         unseen = _wilson(0, n).high
@@ -299,8 +301,10 @@ def compare(first: EvalReport, second: EvalReport) -> PairedTest:
 
 
 def share_difference(first: EvalReport, second: EvalReport) -> Estimate:
-    """Second minus first in the share of scored samples that succeed, over the problems both have scored, one at
-    least."""
+    """Second minus first in the share of scored samples that succeed, over the problems both have scored.
+
+    Raises ValueError when they share none.
+    """
     mine, other = first.scored, second.scored
     shared = sorted(mine.keys() & other.keys())
     return difference_estimate(
@@ -357,6 +361,8 @@ class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_agent: bool = False  # an agent file, which decides by itself what it asks for: `decode` holds its limits
 
     def __post_init__(self) -> None:
+        if self.samples < 1 or not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise ArenaError("V2120", "an evaluation has at least one sample and different seeds")
         if self.decode.temperature == 0 and self.samples * len(self.seeds) > 1:
             raise ArenaError("V2120", "greedy decoding gives one answer: one sample, one seed")
 
@@ -373,6 +379,8 @@ def examine(
     weights_sha256: str = "",
 ) -> EvalReport:
     """Run what `file` lacks, and report on all of it. Raises ArenaError V2124 for no problem or nothing scored."""
+    if not problems:
+        raise ArenaError("V2124", "the set holds no problem")
     jobs = [
         job
         for place, seed in enumerate(plan.seeds)

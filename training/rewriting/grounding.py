@@ -289,13 +289,14 @@ class KnownFacts:
     def marks(self) -> dict[str, str]:
         """Words that stand for one product: its id, and words of its title that no other title has."""
         owners: dict[str, set[str]] = {}
+        function_words = listed_words("function_words")
         for product_id, product in self.products.items():
             for word in product.title:
                 owners.setdefault(word, set()).add(product_id)
         alone = {
             word: min(ids)
             for word, ids in owners.items()
-            if len(ids) == 1 and len(word) >= _MARK_LETTERS and not word.isdecimal() and word not in small_words()
+            if len(ids) == 1 and len(word) >= _MARK_LETTERS and not word.isdecimal() and word not in function_words
         }
         return alone | {product_id: product_id for product_id in self.products}
 
@@ -423,9 +424,11 @@ def denials(thought: str, known: KnownFacts) -> Iterator[str]:
         said = set(words_of(found[1])) - _NEUTRAL - listed_words("function_words")
         if said and any(said <= product.title for product in listed):
             yield f"{found[0].strip(' ,;:')!r}, but the last result has one"
-    discounts = [one["discount"] for one in known.results if isinstance(one, dict) and "discount" in one]
-    if (found := _DENIED.search(thought)) and discounts and discounts[-1]:
-        yield f"{found[0]!r}, but the calculation gave a discount of {discounts[-1]}"
+    made = zip(known.before, known.results, strict=True)
+    calculated = [result for step, result in made if step.name.startswith("calc") and isinstance(result, dict)]
+    discount = calculated[-1].get("discount") if calculated else None
+    if (found := _DENIED.search(thought)) and discount:
+        yield f"{found[0]!r}, but the calculation gave a discount of {discount}"
 
 
 def _clauses(thought: str, known: KnownFacts) -> Iterator[tuple[str, str]]:
