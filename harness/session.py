@@ -22,8 +22,7 @@ from foundation.codes import BAD_CALL
 from foundation.errors import ArenaError, Failure
 from harness import trace
 from harness.chat import Call, Message, chat_row
-from harness.emission.attribution import EMISSION, Emission, is_agentic
-from harness.emission.call_reader import reader_of
+from harness.emission.attribution import EMISSION, Emission, is_agentic, reader_of
 from harness.emission.wording import compose, texts_in
 from harness.errors import UnreadableError, classify_guest, our_fault, reading_guest_bytes
 from harness.inference.gateway import ledger_sha256

@@ -24,7 +24,7 @@ from arena.export.model import Trajectory
 from arena.policy import Policy
 from foundation.canonical import foreign_text, text_hash
 from harness.chat import ChatCall, ChatMessage, Function, Origin, served_tools
-from harness.emission.call_reader import reader_of
+from harness.emission.attribution import reader_of
 from harness.inference.reply import broken_apart, object_text
 from harness.limits import completion_cost
 from harness.tools.registry import PROFILES, profile_schemas

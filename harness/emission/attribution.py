@@ -384,7 +384,8 @@ def _stem(word: str) -> str:
     return word.removesuffix("s") if len(word) > 3 else word
 
 
-_said = lru_cache(maxsize=16)(lambda text: Passage(words_of(text)))  # schemas: once a process
+reader_of = lru_cache(maxsize=16)(CallReader)  # of a profile's schemas, once a process
+_said = lru_cache(maxsize=16)(lambda text: Passage(words_of(text)))  # these schemas' words
 EMISSION = "emission/1"  # the version of the rule, which a body names
 
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 from urllib.parse import quote_plus
@@ -131,9 +130,6 @@ class CallReader:
             ):
                 read.append((parameter, spelled))
         return name, tuple(sorted(read))
-
-
-reader_of = lru_cache(maxsize=16)(CallReader)  # a profile's, made once a process
 
 
 def decoded_object(arguments: str) -> Decoded | None:

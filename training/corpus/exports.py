@@ -37,7 +37,7 @@ from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress
 from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
-from harness.emission.call_reader import reader_of
+from harness.emission.attribution import reader_of
 from harness.emission.wording import words_of
 from training.corpus import model
 from training.corpus.formats import ModelTurn, lift, name_calls, read_turn, split_thinking
