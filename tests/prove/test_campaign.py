@@ -24,6 +24,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
+import psutil
 import pytest
 
 from arena.api.http import Server
@@ -160,9 +161,8 @@ class Site:
         (node.folder / "validator.log").symlink_to(base / "third.log")  # a full disk cuts lines
 
     def start(self, number: int = 2, **environment: str) -> subprocess.Popen[bytes]:
-        running = self.runs[number].enter_context(self.nodes[number].running(**environment))
-        self.processes[number] = running
-        return running
+        self.processes[number] = self.runs[number].enter_context(self.nodes[number].running(**environment))
+        return self.processes[number]
 
     def stop(self, number: int = 2) -> None:
         self.runs[number].close()
@@ -171,7 +171,8 @@ class Site:
         self.processes[2].kill()
         self.processes[2].wait()
         for each in postgres_of(self.victim) if is_power_cut else ():  # type: ignore[arg-type]
-            each.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the others
+                each.kill()
 
     def reach(self, happened: str = "ItemsEnqueued") -> None:
         """Wait until this happens in a race, as the victim sees it."""

@@ -61,7 +61,6 @@ def detail(text: str) -> str:
         ("sft", "parallel = 0", "r.toml: parallel = 0: Expected `int` >= 1"),
         ("sft", "[optim]\nlr_sweep = [1e-3, 2.0]", "r.toml: optim.lr_sweep[1] = 2.0: Expected `float` <= 1.0"),
         ("sft", "[optim]\nepochs = inf", "r.toml: inf: a finite number is expected"),
-        ("sft", "[lora]\ntargets = []", "r.toml: lora.targets = []: Expected `array` of length >= 1"),
         # keys that contradict each other
         ("kto", "", "optim.batch_rows = 1: KTO pairs the rows of a batch, at least 2"),
         ("grpo", "[optim]\nbatch_rows = 5", "optim.batch_rows = 5 has to divide 48, the rollouts of a step"),
