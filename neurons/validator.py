@@ -44,7 +44,7 @@ from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.race.peers import HEAR_EVERY_S, SharingLoop
+from neurons.race.peers import HEAR_EVERY_S, AddressLoop, SharingLoop
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
 from neurons.settings.settings import Settings
@@ -132,11 +132,11 @@ class Supervisor:
         self._checkpoints = CheckpointLoop(node, settings.checkpoint_dir)
         qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
         self._clock = clock = RaceClock(node, qualifying, self._checkpoints, self._drain)
-        serving = node.serving
+        watch, serving = ChainWatch(node), node.serving
         sharing = self._sharing = SharingLoop(node, node.sharing, clock.current) if node.sharing else None
         exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
         door = (settings.public_endpoint or serving.door_address) if serving and serving.door_address else ""
-        watch = ChainWatch(node, node.sharing.endpoint if node.sharing else door)
+        endpoint = node.sharing.endpoint if node.sharing else door
         heart = HeartbeatLoop(node, watch, clock, sharing)
         self._database = None if settings.database_dsn.get_secret_value() else DatabaseWatch(node)
         loops: list[Loop | None] = [
@@ -151,6 +151,7 @@ class Supervisor:
             watch,
             node.operator_files,
             sharing,
+            AddressLoop(node, endpoint) if endpoint else None,
         ]
         self._turns: list[tuple[str, Action, float]] = [
             *((each.name, each.turn, each.every_s) for each in loops if each),

@@ -313,10 +313,7 @@ def trac(
         show({"stages": stages, "most_micro_usd": most}, lines)
         return
     asker = open_asker(base_url, out, (annotator, teacher, student), price or (), price_max)
-    inputs.prepare_catalogue(settings)
-    catalogue = open_catalogue(inputs.catalogue_path(settings))
-    titles = inputs.open_released_titles(settings)
-    oracle = Oracle(rules=rules, roles=roles, policy=policy, catalogue=catalogue, titles=titles, asker=asker)
+    oracle = Oracle(rules=rules, roles=roles, bench=open_bench(settings), asker=asker)
     judged, progress = [], show_progress()
     try:
         for one in for_each(traces, oracle.judge, parallel):

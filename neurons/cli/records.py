@@ -402,7 +402,7 @@ def record_line(record: model.SignedRecord, content: model.RecordContent, names:
         about = f"{payload.decided_by:<8} {presenter.agent_name(payload.subject.agent_version_id, names):<22}"
     else:
         about = f"{payload.context.problem_id[:8]} {presenter.agent_name(payload.subject.agent_version_id, names):<22}"
-    when = f"{datetime.fromtimestamp(content.recorded_ms // 1_000, UTC):%m-%dT%H:%M:%SZ}"
+    when = _utc(content.recorded_ms)
     return printable(f"{record.seq:>6} {when} {kind_of(content):<10} {about} {result_of(payload, names)}")
 
 
@@ -427,6 +427,14 @@ def result_of(payload: model.Payload, names: Mapping[str, str]) -> str:
     if isinstance(payload, model.GateRecord):
         return " ".join(part for part in (payload.outcome, payload.severity or payload.hold) if part)
     return f"{payload.state}, top {presenter.agent_name(payload.top_agent_version_id, names)}".strip()
+
+
+def _utc(unix_ms: int) -> str:
+    """A time of a record, in UTC to the second; as a number where no calendar has it."""
+    try:
+        return f"{datetime.fromtimestamp(unix_ms // 1_000, UTC):%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{unix_ms} ms"
 
 
 def record_row(record: model.SignedRecord, content: model.RecordContent | None) -> dict[str, Any]:

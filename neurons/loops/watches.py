@@ -1,8 +1,8 @@
 """The watches of a node: over the chain, its embedded database, and its model endpoints.
 
 They decide nothing. A chain that stopped growing, a lost registration or permit are logged once and kept for
-the heartbeat; the address that the settings name is put on chain; the embedded server of this state folder is started
-again when it dies; an endpoint that does not answer is what the loop `models` or `judge` waits for.
+the heartbeat; the embedded server of this state folder is started again when it dies; an endpoint that does not answer
+is what the loop `models` or `judge` waits for.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ class ChainWatch:
 
     name, every_s = "chain", 12.0
 
-    def __init__(self, node: Node, endpoint: str = "") -> None:
-        """`endpoint`: kept on chain, the address of the exchange, or of the door of a node that shares no races."""
-        self._node, self._endpoint = node, endpoint
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self.facts = ChainFacts()
 
     def is_stale(self) -> bool:
@@ -78,7 +77,7 @@ class ChainWatch:
         return facts
 
     async def _placed(self, before: ChainFacts) -> ChainFacts:
-        """The facts with our own place on the subnet; a change of it is said. There the chain learns our address."""
+        """The facts with our own place on the subnet; a change of it is said."""
         metagraph = await self._node.chain.metagraph()
         own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == self._node.signer.hotkey), None)
         facts = msgspec.structs.replace(
@@ -94,18 +93,6 @@ class ChainWatch:
             place = "not registered on the subnet" if uid is None else f"uid {uid} on the subnet"
             text = f"{place}, with a permit" if is_good else f"{place}, without a permit: no weights are set (U3035)"
             log("place on the subnet", uid=uid, permit=is_good, code="" if is_good else "U3035", text=text)
-        if own is not None and self._endpoint and own.endpoint != self._endpoint:
-            result = await self._node.chain.publish(self._node.signer, self._endpoint)
-            is_good, text = result.status == "ok", f"others find this node on chain: {self._endpoint}"
-            log = self._node.log.info if is_good else self._node.log.warning
-            text = text if is_good else f"address is not on chain: {result.status} {result.detail}; tried again"
-            log(
-                f"address {'' if is_good else 'not '}published",
-                endpoint=self._endpoint,
-                status=result.status,
-                detail=result.detail,
-                text=text,
-            )
         return facts
 
 

@@ -1,10 +1,10 @@
 """The network's other validators: what a node opens to race with them, the loops that keep it fed, and what they say of
 a race: their logs, which pairs are done, the settlement that has the quorum.
 
-Only permit holders of the metagraph seen last are answered; sources that the chain knows and this node does not are
-asked of peers and wait for the gate, as if their miners had brought them. What others answer of a race counts only
-under a hash the chain held before. A peer that is away, slow or lying costs its answer and a log line: logs are pulled
-each on its own, and several are asked at once.
+Only permit holders of the metagraph seen last are answered; the address published on chain is the one the settings
+name; sources that the chain knows and this node does not are asked of peers and wait for the gate, as if their miners
+had brought them. What others answer of a race counts only under a hash the chain held before. A peer that is away, slow
+or lying costs its answer and a log line: logs are pulled each on its own, and several are asked at once.
 """
 
 from __future__ import annotations
@@ -266,6 +266,33 @@ class RacePeers:
 def race_of(roll: Roll, state: RaceState) -> str:
     """Under which race id the records lie that a roll counts."""
     return QUALIFYING if roll == "field" else state.race_id
+
+
+LOOK_EVERY_S = 60.0  # at the address that the chain names; a chain that refused one is asked again then
+
+
+class AddressLoop:
+    """Keeps the address of a node's hotkey on chain: of the exchange, or of the door of one that shares no races."""
+
+    name, every_s = "address", LOOK_EVERY_S
+
+    def __init__(self, node: Node, endpoint: str) -> None:
+        self._node, self._endpoint = node, endpoint
+
+    async def turn(self) -> None:
+        """Publish the address unless the chain names it or this hotkey is not on it. Raises ArenaError U3030."""
+        node = self._node
+        metagraph = await node.chain.metagraph()
+        published = next((each.endpoint for each in metagraph.neurons if each.hotkey == node.signer.hotkey), None)
+        if published in (None, self._endpoint):
+            return
+        result = await node.chain.publish(node.signer, self._endpoint)
+        about = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
+        if result.status == "ok":
+            node.log.info("address published", **about, text=f"others find this node on chain: {self._endpoint}")
+            return
+        text = f"address is not on chain: {result.status} {result.detail}; tried again in {LOOK_EVERY_S:.0f} s"
+        node.log.warning("address not published", **about, text=text)
 
 
 HEAR_EVERY_S = 60.0

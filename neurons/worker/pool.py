@@ -58,7 +58,7 @@ class _Worker:
         try:
             with contextlib.suppress(TimeoutError):
                 reply = await asyncio.wait_for(worker.run(setup, []), _START_TIMEOUT_S)
-                if reply.sandbox is not None:
+                if isinstance(reply, ports.Ready):
                     return worker, reply.sandbox
                 failure = reply.failure if isinstance(reply, ports.FaultReply) else failure
             raise ArenaError(failure.code, failure.detail)

@@ -93,15 +93,10 @@ class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
     body: EvaluationBody
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
-    """What came of a request: the jail that a worker reached whose ports are open, an evaluation that came to its end
-    (the agent's own faults are inside it), or a verdict on a stored body. `failure`: a fault of ours or of an upstream
-    instead; nothing is scored."""
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The worker's ports are open, and this is the jail it reached."""
 
-    sandbox: SandboxLevel | None = None
-    evaluation: Evaluation | None = None
-    verdict: Verdict | UnscoredVerdict | None = None
-    failure: Failure | None = None
+    sandbox: SandboxLevel
 
 
 class EvaluationReply(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):

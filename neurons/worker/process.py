@@ -29,6 +29,7 @@ from neurons.worker.ports import (
     FaultReply,
     Job,
     JudgeJob,
+    Ready,
     Reply,
     Request,
     UsageNote,
@@ -54,7 +55,7 @@ def main() -> None:
     except ArenaError as error:
         _send(replies, FaultReply(failure=error.failure))
         return
-    _send(replies, Reply(sandbox=ports.sandbox.level))
+    _send(replies, Ready(sandbox=ports.sandbox.level))
     prices = prices_of(setup.upstreams, setup.judges)
     ledger = Ledger(lambda: _send(replies, UsageNote(usage=ledger.usage(prices))))
     places = [next((one.name for one in endpoints_of(judge.model, setup.judges)), "scripted") for judge in ports.judges]

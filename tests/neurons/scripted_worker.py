@@ -33,7 +33,7 @@ def main() -> None:
         _send(ports.FaultReply(failure=Failure(code="V2002", detail="the self-test failed")))
         return
     level = log_stand.LEVEL
-    _send(ports.Reply(sandbox=level))
+    _send(ports.Ready(sandbox=level))
     while True:
         job = _next()
         assert isinstance(job, ports.Job)

@@ -10,7 +10,7 @@ calls that the agent's Python made are in no message, and so in no verbatim trac
 Where no request holds the whole episode, its conversation is made from events (`_EventConversation`): what the model
 wrote, which calls ran and what they returned, in their order; an agent's own account of them is never read. Its
 requests decide two things: how the dialogue opened, and whether each completion was shown what stands before it; what
-it was not shown is named in `Rebuilt.lacks`. A call that the host never ran has no result, and the pairing rule says so.
+it was not shown is named in `Rebuilt.lacks`. A call that never ran has no result, and the pairing rule says so.
 """
 
 from __future__ import annotations
