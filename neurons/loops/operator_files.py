@@ -196,7 +196,7 @@ class OperatorFiles:
 
     def _place(self, release: FilesRelease, kinds: Iterable[FileKind]) -> None:
         """Put the files of some kinds of a whole release where this node reads them; those that can't be used are
-        kept (V2105). Raises ArenaError V2064 for a folder that can't be written, or a file that was damaged."""
+        noted (V2105). Raises ArenaError V2064 for a folder that can't be written, or a file that was damaged."""
         self._placed, self._unusable, settings = release, (), self._settings
         folders = {
             "suite": suite_folder(settings),
