@@ -191,7 +191,7 @@ class RecordStore(Protocol):
     async def append(
         self,
         records: Sequence[model.SignedRecord],
-        bodies: Sequence[model.StoredBody] = (),
+        bodies: Sequence[model.BodyFrame] = (),
         finish: Lease | None = None,
     ) -> model.Head: ...
 

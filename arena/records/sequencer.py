@@ -17,8 +17,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec.structs import replace
 
 from arena.chain.port import Signer
+from arena.records.body import compress_bodies
 from arena.records.log import head_after, message_of
-from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord, StoredBody
+from arena.records.model import (
+    AttemptRecord,
+    BodyFrame,
+    Head,
+    HostFacts,
+    Payload,
+    RecordContent,
+    SignedRecord,
+    StoredBody,
+)
 from arena.records.port import HeadMovedError, Lease, RecordStore, Requeue
 from foundation.canonical import canonical_bytes
 from foundation.codes import STORE_AWAY
@@ -27,7 +37,7 @@ from foundation.errors import ArenaError
 SIGNING_ATTEMPTS = 64
 BLIND_BYTES = 16
 
-Write = Callable[[list[SignedRecord]], Awaitable[Head]]
+Write = Callable[[list[SignedRecord], list[BodyFrame]], Awaitable[Head]]
 
 
 class Sequencer:
@@ -57,11 +67,11 @@ class Sequencer:
         when the lease was lost, the hotkey is another's or the head kept moving; V2021 when the server is away; V2025
         when the store can't hold these records or bodies.
         """
-        for body in bodies:
-            if hashlib.sha256(body.content).hexdigest() != body.body_sha256:
-                raise ArenaError("V2025", f"a body does not have the hash {body.body_sha256} it is named by")
         return await self._write(
-            tuple(payloads), host or self._host, lambda records: self._store.append(records, bodies, finish)
+            tuple(payloads),
+            bodies,
+            host or self._host,
+            lambda records, frames: self._store.append(records, frames, finish),
         )
 
     async def abandon(self, lease: Lease, payload: AttemptRecord, requeue: Requeue) -> Head:
@@ -70,24 +80,29 @@ class Sequencer:
         For leases that ran out and for attempts that ended in a fault of ours. Raises as `append`.
         """
         return await self._write(
-            (payload,), self._host, lambda records: self._store.abandon(lease, records[0], requeue)
+            (payload,), (), self._host, lambda records, _: self._store.abandon(lease, records[0], requeue)
         )
 
-    async def _write(self, payloads: tuple[Payload, ...], host: HostFacts, write: Write) -> Head:
+    async def _write(
+        self, payloads: tuple[Payload, ...], bodies: Sequence[StoredBody], host: HostFacts, write: Write
+    ) -> Head:
         if not payloads:
             raise ArenaError("V2025", "there is nothing to append")
         async with self._lock:
             may_repeat = True
             for _ in range(SIGNING_ATTEMPTS):
                 head = self._head or await self._store.head()
-                sent = self._unanswered.setdefault(payloads, [])
+                sent = self._unanswered.get(payloads, [])
                 if await self._has_arrived(sent, head):
                     return self._confirm(payloads, head)
-                records = self._sign(payloads, host, head)
+                frames, records = await asyncio.gather(
+                    compress_bodies(bodies), self._sign(payloads, bodies, host, head)
+                )
                 self._head = None
                 sent.append(head_after(records[-1]))
+                self._unanswered[payloads] = sent
                 try:
-                    return self._confirm(payloads, await write(records))
+                    return self._confirm(payloads, await write(records, frames))
                 except ArenaError as error:
                     if error.failure.code == STORE_AWAY:
                         if not may_repeat:
@@ -118,7 +133,13 @@ class Sequencer:
         self._head = head
         return head
 
-    def _sign(self, payloads: Sequence[Payload], host: HostFacts, head: Head) -> list[SignedRecord]:
+    async def _sign(
+        self, payloads: Sequence[Payload], bodies: Sequence[StoredBody], host: HostFacts, head: Head
+    ) -> list[SignedRecord]:
+        """Sign the payloads once the bodies have their hashes, while a thread compresses them."""
+        for body in bodies:
+            if hashlib.sha256(body.content).hexdigest() != body.body_sha256:
+                raise ArenaError("V2025", f"a body does not have the hash {body.body_sha256} it is named by")
         records = []
         for payload in payloads:
             blind = secrets.token_hex(BLIND_BYTES)

@@ -18,10 +18,10 @@ from arena.records.body import LEVEL, decode_content, restore_frame
 from arena.records.log import message_of
 from arena.records.model import (
     AttemptRecord,
+    BodyFrame,
     EvaluationRecord,
     RecordContent,
     SignedRecord,
-    StoredBody,
     StoredCheckpoint,
 )
 from arena.records.port import WorkItem
@@ -117,9 +117,9 @@ async def take_copy(store: PostgresStore, verify_signature: Verifier, owners_of:
                     raise ArenaError("V2080", f"record {record.seq} of the copy is not signed by {store.validator}")
             contents = [decode_content(record.content) for record in some]
             asked = [one.payload for one in contents if isinstance(one.payload, AttemptRecord | EvaluationRecord)]
-            bodies = await _bodies(store, objects, sorted({one.body_sha256 for one in asked} - {""}))
-            await _end_work(store, contents, owners, {body.body_sha256: len(body.content) for body in bodies})
-            head = await store.append(some, bodies)
+            frames = await _frames(store, objects, sorted({one.body_sha256 for one in asked} - {""}))
+            await _end_work(store, contents, owners, {frame.body_sha256: frame.size for frame in frames})
+            head = await store.append(some, frames)
         if part.checkpoint is not None:
             await store.put_checkpoint(part.checkpoint)
     return head.seq - first
@@ -137,14 +137,17 @@ def _decode(name: int, frame: bytes) -> LogPart:
         raise ArenaError("V2080", f"the copy's part up to record {name} is damaged: {error}") from error
 
 
-async def _bodies(store: PostgresStore, objects: BodyObjects, names: list[str]) -> list[StoredBody]:
+async def _frames(store: PostgresStore, objects: BodyObjects, names: list[str]) -> list[BodyFrame]:
     found = await objects.get(store.validator, names)
     if missing := [name for name in names if name not in found]:
         raise ArenaError("V2080", f"body {missing[0]} is not in {objects.location}, and the log names it")
-    return [
-        StoredBody(body_sha256=name, content=restore_frame(frame, zstandard.frame_content_size(frame)))
-        for name, frame in found.items()
-    ]
+    try:
+        return [
+            BodyFrame(body_sha256=name, content=frame, size=zstandard.frame_content_size(frame))
+            for name, frame in found.items()
+        ]
+    except zstandard.ZstdError as error:
+        raise ArenaError("V2080", f"a body in {objects.location} is damaged: {error}") from error
 
 
 async def _end_work(

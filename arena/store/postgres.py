@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from arena.records import model, port
-from arena.records.body import compress_bodies, restore_frame
+from arena.records.body import restore_frame
 from arena.records.log import first_head
 from arena.store.archive import SIZE, read_contents, read_frames
 from arena.store.connect import Hold, Row, Session, coded_errors, open_pool, require_server
@@ -125,7 +125,7 @@ class PostgresStore:
     async def append(
         self,
         records: Sequence[model.SignedRecord],
-        bodies: Sequence[model.StoredBody] = (),
+        bodies: Sequence[model.BodyFrame] = (),
         finish: port.Lease | None = None,
     ) -> model.Head:
         """Append in order, in one transaction with `bodies` and the finish of a lease.
@@ -150,7 +150,7 @@ class PostgresStore:
         return await self._append([record], (), ending)
 
     async def _append(
-        self, records: Sequence[model.SignedRecord], bodies: Sequence[model.StoredBody], ending: dict[str, object]
+        self, records: Sequence[model.SignedRecord], frames: Sequence[model.BodyFrame], ending: dict[str, object]
     ) -> model.Head:
         """`ending`: how a lease ends by it. The SQL function `append` checks the head and ends the lease."""
         for place, record in enumerate(records):  # the server takes the head from the first one and counts on
@@ -158,7 +158,6 @@ class PostgresStore:
                 raise ArenaError("V2022", f"a record of {record.validator} in the store of {self.validator}")
             if record.seq != records[0].seq + place:
                 raise ArenaError("V2025", f"records of one append must follow each other, not {record.seq}")
-        frames = await compress_bodies(bodies)
         if self.objects and frames:  # durable before any row says so; an append that fails leaves harmless objects
             await self.objects.put(self.validator, frames)
         rows = await self._call(

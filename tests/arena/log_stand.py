@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterable, Sequence
 
 import msgspec
-import zstandard
 
 from arena.records import model
 from arena.records.body import decode_content, encode_body
@@ -269,7 +268,7 @@ class MemoryLog:
     def __init__(self, validator: str) -> None:
         self.validator = validator
         self.log: list[model.SignedRecord] = []
-        self.stored: dict[str, model.StoredBody] = {}
+        self.stored: dict[str, model.BodyFrame] = {}
         self.signed: list[model.StoredCheckpoint] = []
         self.refusals: list[Exception] = []
         self.lost_replies: list[Exception] = []
@@ -290,7 +289,7 @@ class MemoryLog:
     async def head(self, validator=None):
         return self.end
 
-    async def append(self, records: Sequence[model.SignedRecord], bodies: Sequence[model.StoredBody] = (), finish=None):
+    async def append(self, records: Sequence[model.SignedRecord], bodies: Sequence[model.BodyFrame] = (), finish=None):
         if self.refusals:
             raise self.refusals.pop(0)
         if records[0].prev != self.end.hash or records[0].seq != self.end.seq + 1:
@@ -315,11 +314,7 @@ class MemoryLog:
             yield filed(record)
 
     async def frames(self, names: Sequence[str], validator=None) -> list[model.BodyFrame]:
-        found = [self.stored[name] for name in names if name in self.stored]
-        compress = zstandard.ZstdCompressor(level=1).compress
-        return [
-            model.BodyFrame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in found
-        ]
+        return [self.stored[name] for name in names if name in self.stored]
 
     async def validators(self) -> list[str]:
         return [self.validator]

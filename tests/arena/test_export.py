@@ -3,6 +3,7 @@ hostile log holds, and wherever an export is killed."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import multiprocessing
 import os
@@ -26,7 +27,7 @@ from arena.export.exporter import continued
 from arena.export.files import read_lines, read_manifest, write_manifest
 from arena.export.model import FORMATS
 from arena.export.verification import verify_export
-from arena.records.body import decode_content, encode_body
+from arena.records.body import compress_bodies, decode_content, encode_body
 from arena.records.log import head_after
 from arena.records.model import EvaluationRecord, Payload, RecordContent, StoredBody, VerdictRecord
 from foundation.canonical import canonical_bytes
@@ -308,8 +309,8 @@ def test_a_body_that_can_not_be_read_quarantines_its_evaluation_alone(tmp_path: 
     named = [replace(attempted, body_sha256=name), replace(evaluated, body_sha256=name)]
     log.add([*named, replace(judged, verdict=replace(judged.verdict, body_sha256=name))])
     if harm != "missing":
-        held = b"junk" if harm == "not a frame" else content
-        log.stored[name] = StoredBody(body_sha256=name, content=held)
+        (frame,) = asyncio.run(compress_bodies([StoredBody(body_sha256=name, content=content)]))
+        log.stored[name] = replace(frame, content=b"junk") if harm == "not a frame" else frame
     log.add_episode(1)
     log.add([release("r1", [1, 5])])
     log.checkpoint()
@@ -326,7 +327,7 @@ def test_fields_of_a_later_minor_version_go_out_whole_and_views_leave_them_aside
     made = msgspec.json.decode(encode_body(body(1)).content) | {"a_of_later": "new"}
     content = canonical_bytes(made)
     name = hashlib.sha256(content).hexdigest()
-    log.stored[name] = StoredBody(body_sha256=name, content=content)
+    (log.stored[name],) = asyncio.run(compress_bodies([StoredBody(body_sha256=name, content=content)]))
     evaluated = replace(episode(1, agent="b7")[0][1], body_sha256=name)
     later = msgspec.json.decode(content_of(evaluated))
     put(log, canonical_bytes(later | {"payload": later["payload"] | {"of_later": 1}}))

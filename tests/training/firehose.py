@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import zstandard
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.export.model import Manifest
@@ -329,26 +328,18 @@ def write_records(
 
 
 class _DayLog(ExportLog):
-    """A log that holds bodies compressed and finds verdicts by their body: a day has tens of thousands."""
+    """A log that finds verdicts by their body: a day has tens of thousands."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._frames: dict[str, model.BodyFrame] = {}
         self._verdicts: dict[str, list[model.SignedRecord]] = {}
 
-    async def append(self, records: Sequence[model.SignedRecord], bodies: Sequence[model.StoredBody] = (), finish=None):
+    async def append(self, records: Sequence[model.SignedRecord], bodies: Sequence[model.BodyFrame] = (), finish=None):
         for record in records:
             payload = decode_content(record.content).payload
             if isinstance(payload, model.VerdictRecord):
                 self._verdicts.setdefault(payload.verdict.body_sha256, []).append(record)
-        compress = zstandard.ZstdCompressor(level=1).compress
-        for one in bodies:
-            size, content = len(one.content), compress(one.content)
-            self._frames[one.body_sha256] = model.BodyFrame(body_sha256=one.body_sha256, content=content, size=size)
-        return await super().append(records)
-
-    async def frames(self, names: Sequence[str], validator=None, *, is_every=False) -> list[model.BodyFrame]:
-        return [self._frames[name] for name in names if name in self._frames]
+        return await super().append(records, bodies)
 
     async def verdicts_on(self, names: Sequence[str], validator=None) -> list[model.SignedRecord]:
         return [record for name in names for record in self._verdicts.get(name, ())]
