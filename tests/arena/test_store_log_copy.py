@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.chain.port import Signer
-from arena.records.body import decode_content
+from arena.records.body import compress_bodies, decode_content
 from arena.records.log import sign_checkpoint
 from arena.records.model import Entry, StoredCheckpoint
 from arena.records.port import Requeue
@@ -73,7 +73,8 @@ async def a_day(store: PostgresStore, signer: Signer, behind: PostgresStore, now
     await run(store, sequencer, 2)
     await sign(store, signer)
     await behind.enqueue([item(problem, RACE) for problem in PROBLEMS[2:5]], OWNERS)
-    await behind.append([one async for one in store.records()], [episode(n, race_id=RACE)[1] for n in (1, 2)])
+    frames = await compress_bodies([episode(n, race_id=RACE)[1] for n in (1, 2)])
+    await behind.append([one async for one in store.records()], frames)
     await behind.claim(1, 1)
     await run(store, sequencer, 3)
     await sign(store, signer)
