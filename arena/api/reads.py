@@ -45,7 +45,7 @@ from arena.api.rows import (
     validator_rows,
 )
 from arena.exchange.routes import Places, RowStream
-from arena.export.assembly import ExportRow, Selection, assemble, load_page, releases_in, releases_of
+from arena.export.assembly import ExportRow, Selection, assemble, load_page, releases_in
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
 from arena.export.model import Request as ExportRequest
@@ -148,7 +148,7 @@ class Tail:
         released = await self.releases(validator)
         embargoed = embargoed_races(released, self.now_ms())
         start = Cursor(validator=validator, after_seq=records[0].seq - 1)
-        selection = Selection(asked, releases_of(released), start, embargoed)
+        selection = Selection(asked, released, start, embargoed)
         async with self._assembling:
             page = await load_page(self.store, validator, records, selection)
             return await asyncio.to_thread(assemble, page, selection, records[-1].seq, {})
@@ -205,8 +205,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
         head = await tail.store.head(name)
         if after > head.seq:
             raise PlaceError("V2082", f"the log ends at record {head.seq}, before {after}", head=head.seq)
-        pools = tuple(dict.fromkeys(pool))
-        rows = tail.rows(name, pools, after=after, limit=limit, is_following=follow)
+        rows = tail.rows(name, tuple(pool), after=after, limit=limit, is_following=follow)
         return RowStream(rows, places, request.client.host if request.client else "")
 
     @router.get("/v1/records", response_class=Response, responses=responses)
@@ -224,8 +223,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
             raise ArenaError("V2082", f"race {race} has no release in the log of {name}")
         if released_moment(release, tail.now_ms()) != "published":
             raise ArenaError("V2082", f"race {race} is under embargo until {opening_text(release.opens_ms)}")
-        pools = tuple(dict.fromkeys(pool))
-        rows = tail.rows(name, pools, after=after, limit=limit, race_id=race)
+        rows = tail.rows(name, tuple(pool), after=after, limit=limit, race_id=race)
         return RowStream(rows, places, request.client.host if request.client else "")
 
     @router.get("/v1/head", response_class=Response)

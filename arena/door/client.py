@@ -28,13 +28,12 @@ from arena.records.model import SettlementRecord
 from arena.submissions.submission import SignedSubmission
 from foundation.bounded_http import UnfitAnswerError, ask
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes import CODES
+from foundation.codes import CODES, PEER_AWAY, PEER_LIED, PEER_REFUSED, TAIL_LACKS
 from foundation.durable_files import coded
 from foundation.errors import ArenaError, Failure
 
 CONNECT_S, ANSWER_S, ANSWER_BYTES_MAX = 5.0, 60.0, 16 << 20
 NAMES_ASKED = 20
-_AWAY, _WRONG, _LACKS = "U3040", "U3042", "V2082"
 
 _Value = TypeVar("_Value")
 
@@ -64,9 +63,9 @@ class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
         try:
             content = await self._fetch("GET", url, "/v1/door")
         except ArenaError as error:
-            if error.failure.code != _LACKS:
+            if error.failure.code != TAIL_LACKS:
                 raise
-            raise ArenaError(_WRONG, f"{url} serves public reads; miners submit at another port of it") from error
+            raise ArenaError(PEER_LIED, f"{url} serves public reads; miners submit at another port of it") from error
         with contextlib.suppress(*UNREADABLE_JSON):
             url = at_port(url, msgspec.json.decode(content, type=DoorPort).port)
             content = await self._fetch("GET", url, "/v1/door")
@@ -117,7 +116,7 @@ class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
         detail = _read(url, await self._fetch("GET", url, f"/v1/agents/{agent}"), AgentDetail)
         source = await self._fetch("GET", url, f"/v1/agents/{agent}/source")
         if agent_version_id(detail.agent.miner_hotkey, hashlib.sha256(source).hexdigest()) != agent:
-            raise ArenaError(_WRONG, f"{url}: the file is not the one that agent version {agent[:16]} names")
+            raise ArenaError(PEER_LIED, f"{url}: the file is not the one that agent version {agent[:16]} names")
         return detail, source
 
     async def _fetch(
@@ -143,20 +142,20 @@ class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
                 within_s=self._answer_s,
             )
         except UnfitAnswerError as error:
-            raise ArenaError(_WRONG, f"{url}: {error}") from error
+            raise ArenaError(PEER_LIED, f"{url}: {error}") from error
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise ArenaError(_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
+            raise ArenaError(PEER_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
         if answer.is_success:
             return answer.content
         refused = _read(url, answer.content, ErrorAnswer)
         if refused.code not in CODES:
-            raise ArenaError("U3041", f"{url}: {refused.code[:8]} {refused.message[:300]}")
+            raise ArenaError(PEER_REFUSED, f"{url}: {refused.code[:8]} {refused.message[:300]}")
         detail = refused.message.removeprefix(CODES[refused.code].title)  # alone it stands for no detail
         raise ArenaError(refused.code, f"line {refused.line}: {detail[:500]}" if refused.line else detail[:500])
 
 
 def _read(url: str, content: bytes, kind: type[_Value]) -> _Value:
-    with coded(f"{url}: no answer of a validator", _WRONG):
+    with coded(f"{url}: no answer of a validator", PEER_LIED):
         return msgspec.json.decode(content, type=kind)
 
 
@@ -245,9 +244,9 @@ async def _or_failure(door: DoorAnswer, asked: Awaitable[DoorAnswer]) -> DoorAns
 async def _look(client: DoorClient, url: str, whose: frozenset[str], netuid: int) -> DoorAnswer:
     url, place = await client.place(url)
     if place.validator not in whose:
-        raise ArenaError("U3042", f"{url} is not the door of a validator with a permit on this subnet")
+        raise ArenaError(PEER_LIED, f"{url} is not the door of a validator with a permit on this subnet")
     if place.netuid != netuid:  # whose registrations and commitments are others
-        raise ArenaError("U3042", f"{url} is a door of netuid {place.netuid}, and this is netuid {netuid}")
+        raise ArenaError(PEER_LIED, f"{url} is a door of netuid {place.netuid}, and this is netuid {netuid}")
     return DoorAnswer(url=url, state=place)
 
 

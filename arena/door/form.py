@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import resource
 import sys
-from pathlib import Path
 
 import msgspec
 
-from arena.gate.inspection import parse, read_text
+from arena.gate.inspection import child_environment, parse, read_text
 from arena.gate.rules import Finding
 from arena.policy import GateRules
 from foundation.errors import ArenaError
@@ -91,7 +89,6 @@ def _text(content: bytes) -> str:
 
 MEMORY_BYTES = 1 << 30  # address space
 AT_ONCE = 4
-_ROOT = Path(__file__).parents[2]
 
 
 class Parser:
@@ -114,13 +111,12 @@ class Parser:
             return None
 
     async def _parse(self, text: str) -> Finding | None:
-        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "arena.door.form", msgspec.json.encode(self._rules).decode()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env={**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"},
+            env=child_environment(),
             start_new_session=True,
         )
         try:

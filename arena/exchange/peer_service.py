@@ -185,7 +185,7 @@ def shown_rows(records: Iterable[SignedRecord], race_id: str) -> list[LogRow]:
     for record in records:
         content = signed_content(record.content, record.content_sha256)
         is_whole = content is not None and counts(content, len(record.content), race_id)
-        rows.append(log_row(record, content=record.content) if is_whole else log_row(record, withheld="unreleased"))
+        rows.append(log_row(record, None if is_whole else "unreleased"))
     return rows
 
 

@@ -32,7 +32,6 @@ from problems.model import Pool
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
 
-Releases = Mapping[str, Mapping[str, model.ReleasedProblem]]  # race -> public problem id -> what its release says
 AboutProblem = model.EvaluationRecord | model.VerdictRecord | model.AttemptRecord
 
 
@@ -40,12 +39,15 @@ class Selection:
     """The choice one request makes, given the releases that are in the log up to its end."""
 
     def __init__(
-        self, request: Request, releases: Releases, start: Cursor, embargoed: Collection[str] = frozenset()
+        self, request: Request, releases: Mapping[str, model.ReleaseRecord], start: Cursor, embargoed: Collection[str]
     ) -> None:
-        """`embargoed`: the released races whose traces stay sealed for now. Raises ArenaError V2030 when a day of the
-        filters is not a day."""
+        """`releases`: by race; `embargoed`: the released races whose traces stay sealed for now. Raises ArenaError
+        V2030 when a day of the filters is not a day."""
         self.request = request
-        self._releases = releases
+        self._releases = {
+            race_id: {problem.problem_id: problem for problem in record.problems}
+            for race_id, record in releases.items()
+        }
         self._embargoed = embargoed
         self.start = start
         self._from_ms = _day_ms(request.filters.from_day)
@@ -133,13 +135,6 @@ def race_of(content: model.RecordContent) -> str:
     if isinstance(payload, model.GateRecord):
         return ""
     return payload.context.race_id if payload.context.stage == "race" else ""
-
-
-def releases_of(records: Mapping[str, model.ReleaseRecord]) -> Releases:
-    """The released problems by race and public id."""
-    return {
-        race_id: {problem.problem_id: problem for problem in record.problems} for race_id, record in records.items()
-    }
 
 
 def check_request(request: Request) -> None:
@@ -303,20 +298,12 @@ def _addressed(content: bytes, sha256: str, decode: Callable[[bytes], _T]) -> _T
     return read if is_canonical(content, read) else None
 
 
-def log_row(
-    record: model.SignedRecord,
-    *,
-    withheld: Withheld | None = None,
-    content: bytes | None = None,
-    body: bytes | None = None,
-) -> LogRow:
-    """A record's row: whole with `content`, a stub with `withheld`."""
-    return LogRow(
-        **model.envelope_of(record),
-        content=None if content is None else msgspec.Raw(content),
-        body=None if body is None else msgspec.Raw(body),
-        withheld=withheld,
-    )
+def log_row(record: model.SignedRecord, withheld: Withheld | None = None, body: bytes | None = None) -> LogRow:
+    """A record's row: whole, or a stub with the reason why it is `withheld`."""
+    envelope = model.envelope_of(record)
+    if withheld:
+        return LogRow(**envelope, withheld=withheld)
+    return LogRow(**envelope, content=msgspec.Raw(record.content), body=None if body is None else msgspec.Raw(body))
 
 
 def _row(
@@ -326,13 +313,11 @@ def _row(
     body: bytes | None = None,
 ) -> ExportRow:
     """A record whole, or a stub."""
-    is_whole = content is not None and withheld is None
-    row = log_row(record, content=record.content, body=body) if is_whole else log_row(record, withheld=withheld)
     return ExportRow(
         **model.envelope_of(record),
         race_id=race_of(content) if content else "",
-        line=msgspec.json.encode(row),
-        kind=kind_of(content) if content is not None and is_whole else "",
+        line=msgspec.json.encode(log_row(record, withheld, body)),
+        kind=kind_of(content) if content and not withheld else "",
         withheld=withheld,
     )
 
@@ -379,7 +364,7 @@ def _evaluation(
     )
     references: tuple[LogRow, ...] = ()
     if judging and not is_scrubbed and (verdict_withheld or judging.seq <= selection.start.after_seq):
-        references = (log_row(judging, content=judging.content),)
+        references = (log_row(judging),)
     return msgspec.structs.replace(
         _row(record, content, "secret" if is_scrubbed else None, stored),
         trajectory=cleaned(trajectory) if is_scrubbed else trajectory,

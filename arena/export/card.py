@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 import msgspec
 
@@ -18,7 +17,6 @@ from arena.export.model import Format, Manifest
 from problems.model import POOLS
 
 CARD = "README.md"
-EMPTY: Mapping[str, str] = MappingProxyType({})
 _AGENTS_SHOWN = 50
 _MARKS = "\\`*_[]<>|#"  # what would end a cell of foreign text, or begin something in it
 _MIXED = "mixed"  # the split of a view that does not part pools, where more than `train` was asked for
@@ -240,7 +238,7 @@ publish it and grant no licence.{rest}
 _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
 
-def render_card(manifest: Manifest, agents: Sequence[AgentRow] = (), licences: Mapping[str, str] = EMPTY) -> str:
+def render_card(manifest: Manifest, agents: Sequence[AgentRow], licences: Mapping[str, str]) -> str:
     """The card, Markdown with front matter. `licences`: what policies say of the use of traces, by hash."""
     splits = _splits(manifest)
     terms = {name: licences.get(name, "") for name in manifest.policies}

@@ -96,7 +96,7 @@ async def export_records(
     # of two threads, one compresses the log's lines and one completes a shard
     with whole_folder(folder) as made, ThreadPoolExecutor(max_workers=2) as threads, rare_collections():
         log, releases = await _log_range(store, begin, verify_signature, signer, now_ms)
-        released = assembly.releases_of({release.race_id: release for _, release in releases})
+        released = {release.race_id: release for _, release in releases}
         selection = assembly.Selection(request, released, log.start, log.embargoed)
         supplement = await gather_supplement(store, log, request, selection)
         writing = Writing(made, request, log, supplement, threads)
@@ -120,7 +120,7 @@ async def export_records(
                 supplement.sources[agent] = (await store.source(agent) or "").encode()
         layout = resources.files("arena.export").joinpath(LAYOUT).read_bytes()
         before = {
-            release.race_id: (record.seq, msgspec.json.encode(assembly.log_row(record, content=record.content)))
+            release.race_id: (record.seq, msgspec.json.encode(assembly.log_row(record)))
             for record, release in releases
             if record.seq < log.first_seq
         }

@@ -578,8 +578,6 @@ def _node_message(message: ChatMessage) -> dict[str, object]:
 
 def _metrics(facts: TrajectoryFacts) -> dict[str, float]:
     """Numbers by name; what does not exist is left out."""
-    metrics = {name: float(getattr(facts, name)) for name in _COUNTS}
-    for name in _TRUTHS:
-        if getattr(facts, name) is not None:
-            metrics[name.removeprefix("is_")] = float(getattr(facts, name))
+    counted = {name: getattr(facts, name) for name in (*_COUNTS, *_TRUTHS)}
+    metrics = {name.removeprefix("is_"): float(value) for name, value in counted.items() if value is not None}
     return metrics | _score_values(facts)

@@ -19,7 +19,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import Promotion, first_promotions, promotion_of, stated_supplement
-from arena.export.assembly import ExportRow, Page, Selection, assemble, check_request, releases_of, signed_content
+from arena.export.assembly import ExportRow, Page, Selection, assemble, check_request, signed_content
 from arena.export.exporter import PAGE, Writing, complete
 from arena.export.files import (
     CHECKSUM,
@@ -237,7 +237,7 @@ class _Rows:
     def _remade(self, made: Path, threads: ThreadPoolExecutor) -> Manifest:
         """The manifest this export must have, its files made again below `made`. Raises ArenaError V2050."""
         manifest, log = self._manifest, self._manifest.log
-        selection = Selection(manifest.request, releases_of(self._releases), log.start, log.embargoed)
+        selection = Selection(manifest.request, self._releases, log.start, log.embargoed)
         supplement = stated_supplement(self._folder, manifest)
         shown = first_promotions(one for one in self._promotions if selection.is_released(one.race_id))
         supplement.promotions |= shown

@@ -205,7 +205,7 @@ def inspect_isolated(
             message.write(msgspec.msgpack.encode(request, enc_hook=plain_array))
             message.seek(0)
             done = subprocess.run(
-                command, stdin=message, capture_output=True, env=_environment(), timeout=wall_limit_s, check=False
+                command, stdin=message, capture_output=True, env=child_environment(), timeout=wall_limit_s, check=False
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ArenaError("V2004", f"the gate's process: {error}") from error
@@ -237,7 +237,8 @@ def main() -> int:
     return 0
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
+    """What a process that reads a stranger's source has of ours: no secret, and the way to the code it runs."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
     return {**kept, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, sys.path)]), "OPENBLAS_NUM_THREADS": "1"}
 

@@ -61,13 +61,8 @@ def make_knowledge(
     grams = [text_grams(text, rules.ngram_words) for text in texts]
     sketches = [*map(make_sketch, published_agents), *published_sketches]
     text = joined(grams)
-    baseline, baseline_texts = (
-        joined(parts)
-        for parts in (
-            [one.phrases for one in sketches],
-            [*(one.texts for one in sketches), *(text_phrases([text]) for text in published_texts)],
-        )
-    )
+    baseline = joined([one.phrases for one in sketches])
+    baseline_texts = joined([*(one.texts for one in sketches), *(text_phrases([text]) for text in published_texts)])
     digest = hashlib.sha256(b"agent-arena/gate-inputs/1")
     for values in (ids, text, baseline, baseline_texts):
         digest.update(len(values).to_bytes(8, "little"))

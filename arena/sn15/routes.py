@@ -6,6 +6,7 @@ Paths, field names, words and status codes are that API's (`oro-sdk` 7.0.0 and 7
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -76,11 +77,8 @@ def add_sn15_reads(app: FastAPI, board: Board) -> None:
     """Add the routes."""
     router = APIRouter(prefix="/v1/public", dependencies=[Depends(board.refresh)])
 
-    def answering(code: str) -> Callable[[Request, object], Response]:
-        return lambda request, answer: _found(request, answer, code)
-
     for path, make, code in _SHOWN:
-        router.get(path)(http.routed(make, answering(code), lambda: Picture(board)))
+        router.get(path)(http.routed(make, functools.partial(_found, code=code), lambda: Picture(board)))
 
     @router.get("/agent-versions/{agent_version_id}/status")
     async def get_agent_version_status(request: Request, agent_version_id: str) -> Response:
@@ -184,9 +182,6 @@ _WHY = (
 class UnspokenError(ArenaError):
     """A1007: the policy wants what this API does not make."""
 
-    def __init__(self, policy: str, url: str) -> None:
-        super().__init__(NOT_COMMITTED, _WHY.format(policy=policy, url=url))
-
 
 class Sn15Auth(HttpCheck):
     """Checks requests by these headers."""
@@ -283,7 +278,8 @@ def make_sn15_app(door: Door, board: Board) -> FastAPI:
     async def require_spoken(request: Request) -> None:
         if not policy.admission.is_commitment_enough:
             await http.discard_body(request)
-            raise UnspokenError(policy.name, str(request.base_url).rstrip("/"))
+            url = str(request.base_url).rstrip("/")
+            raise UnspokenError(NOT_COMMITTED, _WHY.format(policy=policy.name, url=url))
 
     app = http.make_app(
         "agent-arena door: the published SN15 API",

@@ -147,7 +147,10 @@ def view_trace(
         result=result_line(outcome, verdicts, rubric),
         query=neutral_text(body.query),
         facts=tuple((key, neutral_text(value)) for key, value in (*facts, *own)),
-        constraints=_neutral(constraints),
+        constraints=tuple(  # a problem may come from a file of anybody's
+            msgspec.structs.replace(one, asked=neutral_text(one.asked), found=neutral_text(one.found))
+            for one in constraints
+        ),
         slots=tuple(_slots(outcome)) if isinstance(outcome, OutcomeScore) else (),
         judges=judges,
         steps=tuple(_steps(body, trace.spans, quotes)),
@@ -196,14 +199,6 @@ def _slots(outcome: OutcomeScore) -> Iterator[tuple[Field, ...]]:
         hits = ((name, f"{axis.hits}/{axis.total}" if axis.total else "-") for name, axis in axes)
         satisfied = "yes" if slot.is_satisfied else "NO"
         yield ("product", str(number)), ("recommended", recommended), *hits, ("satisfied", satisfied)
-
-
-def _neutral(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
-    """The same with harmless text: a problem may come from a file of anybody's."""
-    return tuple(
-        msgspec.structs.replace(one, asked=neutral_text(one.asked), found=neutral_text(one.found))
-        for one in constraints
-    )
 
 
 def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, str]) -> Iterator[JudgeView]:

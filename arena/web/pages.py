@@ -50,7 +50,7 @@ from arena.api.rows import (
     validator_rows,
 )
 from arena.api.rows import PairResult as Result
-from arena.bank.batch import Explain
+from arena.bank.batch import NOTHING, Explain
 from arena.policy import Policy
 from arena.race.forecast import Cost, forecast, spent
 from arena.race.settle import readable_policy
@@ -62,9 +62,7 @@ from arena.view.reading import chain_fact, view_trace
 from arena.visibility.rule import may_see
 from arena.web import reading
 from foundation.errors import ArenaError
-from judge.rubric import Rubric
 from problems.model import Pool
-from problems.score import Constraint
 
 ROWS, COLUMNS, LATEST, APPEARANCES, WINNERS = 40, 20, 10, 60, 24  # what is shown of long lists
 RACES_COMPARED = 8
@@ -291,17 +289,12 @@ class Pages:
         if shown.evaluation.body is None:
             raise ArenaError("V2082", f"the body of record {seq} is not here")
         about, body = record.context, decode_body(bytes(shown.evaluation.body))
-        constraints: Sequence[Constraint] = ()
-        pool: Pool = "never_touch"  # of the public suite
-        others: list[Result] = []
-        rubric: Rubric | None = None
-        if about.stage == "race":
-            race = self.board.race(about.race_id)
-            rubric = race.rubric
-            pool = pools_of(race)[about.problem_id]
+        race = self.board.race(about.race_id) if about.stage == "race" else None
+        pool: Pool = pools_of(race)[about.problem_id] if race else "never_touch"  # of the public suite
+        constraints, others = NOTHING.constraints, list[Result]()
+        if race is not None:
             if is_seen(race, "problem", pool, pools):
-                found = await asyncio.to_thread(self._explain, record, body.catalogue_sha256)
-                constraints = found.constraints
+                constraints = (await asyncio.to_thread(self._explain, record, body.catalogue_sha256)).constraints
             given = (await self._results.of(about.race_id)).get(about.problem_id, ())
             others = [one for one in given if (one.validator, one.seq) != (validator, seq)]
         row, said = shown.evaluation, [decode_content(bytes(one.content or b"")).payload for one in shown.verdicts]
@@ -313,12 +306,13 @@ class Pages:
             chain_fact(seq, await self._points(validator)),
         )
         verdicts = [one.verdict for one in said if isinstance(one, VerdictRecord)]
+        rubric = race.rubric if race else None
         view = view_trace(
             body, outcome=record.outcome, constraints=constraints, verdicts=verdicts, rubric=rubric, proof=proof
         )
         return dict(
             view=reading.shorten_trace(view),
-            race_id=about.race_id if about.stage == "race" else "",
+            race_id=race.race_id if race else "",
             problem_id=about.problem_id,
             pool=pool,
             agent=record.subject.agent_version_id,

@@ -73,15 +73,15 @@ def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, 
     follows from them is of those."""
     settlement = race.settlement
     assert settlement is not None  # `latest_settled`, or a page that looked
-    ranked = sorted(settlement.standings, key=lambda one: one.rank)
-    standings = ranked[:LEADERS]
+    ranked = sorted(agent_races(settlement), key=lambda row: row.standing.rank)
+    standings = [row.standing for row in ranked[:LEADERS]]
     of_agent: dict[str, list[PairResult]] = defaultdict(list)
     for problem_id, pairs in results.items():
         for pair in pairs if problem_id not in settlement.void else ():
             of_agent[pair.agent_version_id].append(pair)
-    leaders, paid, alike = [], paid_by_hotkey(settlement), Counter(one.race_score_e4 for one in ranked)
+    leaders, paid, alike = [], paid_by_hotkey(settlement), Counter(row.standing.race_score_e4 for row in ranked)
     reigned = settlement.inputs.incumbent if settlement.inputs else None
-    for stood in sorted(agent_races(settlement), key=lambda row: row.standing.rank)[:LEADERS]:
+    for stood in ranked[:LEADERS]:
         one = stood.standing
         given, promoted = of_agent[one.agent_version_id], board.promotions().get(one.agent_version_id, ())
         is_top = one.agent_version_id == settlement.top_agent_version_id

@@ -48,10 +48,11 @@ from harness.catalogue.server import Connections
 from judge.render import neutral_name
 from problems.model import Problem
 
+# By name: its type, and the files that it is made of. The stylesheet begins with that of traces.
 STATIC = {
-    "site.css": "text/css; charset=utf-8",
-    "site.js": "text/javascript; charset=utf-8",
-    "verify_proof.py": "text/x-python; charset=utf-8",
+    "site.css": ("text/css; charset=utf-8", (("arena.view", "looks.css"), ("arena.web", "static/site.css"))),
+    "site.js": ("text/javascript; charset=utf-8", (("arena.web", "static/site.js"),)),
+    "verify_proof.py": ("text/x-python; charset=utf-8", (("arena.records", "verify_proof.py"),)),
 }
 
 
@@ -82,12 +83,8 @@ def render_page(name: str, **values: object) -> bytes:
 
 @functools.cache
 def static_file(name: str) -> bytes:
-    """A file of `STATIC`: the stylesheet begins with that of traces; the program is what checks proofs elsewhere."""
-    if name == "site.css":
-        return (files("arena.view") / "looks.css").read_bytes() + (files("arena.web") / "static" / name).read_bytes()
-    if name == "verify_proof.py":
-        return (files("arena.records") / name).read_bytes()
-    return (files("arena.web") / "static" / name).read_bytes()
+    """A file of `STATIC`."""
+    return b"".join((files(package) / path).read_bytes() for package, path in STATIC[name][1])
 
 
 SECURITY = {
@@ -168,7 +165,7 @@ def _add_files(router: APIRouter, pages: Pages) -> None:
     async def show_static(request: Request, name: str) -> Response:
         if name not in STATIC:
             return http.refusal(ArenaError("V2082", f"there is no file {name[:64]!a}"))
-        answer = http.deliver(request, static_file(name), STATIC[name])
+        answer = http.deliver(request, static_file(name), STATIC[name][0])
         answer.headers["cache-control"] = "max-age=300"
         return answer
 

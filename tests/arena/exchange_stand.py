@@ -210,7 +210,7 @@ class Handmade:
         self._rows = []
         for content in contents:
             record = signed_bytes(self.signer, content, walk.head)
-            self._rows.append(log_row(record, content=content))
+            self._rows.append(log_row(record))
             walk.take(record)
             count = extend(count, record.seq, record.content_sha256)
         digest = port.LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))

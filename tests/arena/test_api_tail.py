@@ -19,7 +19,6 @@ from arena.chain.keys import keypair_signer, verify
 from arena.export.assembly import log_row
 from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.records.model import SignedRecord
 from arena.records.sequencer import Sequencer
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode
@@ -138,14 +137,8 @@ def signed_lines() -> list[bytes]:
         await sequencer.append([attempt(2), attempt(3)])
 
     asyncio.run(write())
-    return [_line(record, body.content if record.seq == 3 else None) for record in log.log]
-
-
-def _line(record: SignedRecord, body: bytes | None) -> bytes:
-    row = log_row(record, withheld="unreleased") if record.seq == 5 else log_row(
-        record, content=record.content, body=body
-    )  # fmt: skip
-    return msgspec.json.encode(row)
+    given = {3: {"body": body.content}, 5: {"withheld": "unreleased"}}
+    return [msgspec.json.encode(log_row(record, **given.get(record.seq, {}))) for record in log.log]
 
 
 LINES = signed_lines()

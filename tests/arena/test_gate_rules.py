@@ -212,14 +212,14 @@ def test_a_child_out_of_memory_rejects_and_one_that_fails_is_at_fault(
     monkeypatch.setattr(inspection.sys, "executable", str(child))
     child.write_text("#!/bin/sh\ncat > /dev/null\necho gone >&2\nexit $CODE\n")
     child.chmod(0o700)
-    monkeypatch.setattr(inspection, "_environment", lambda: {"CODE": str(inspection.EXIT_OUT_OF_MEMORY)})
+    monkeypatch.setattr(inspection, "child_environment", lambda: {"CODE": str(inspection.EXIT_OUT_OF_MEMORY)})
     report = inspect_isolated(END, RULES, knowledge())
     assert report.outcome == "reject" and report.findings[0].detail == "the parser ran out of memory"
-    monkeypatch.setattr(inspection, "_environment", lambda: {"CODE": "1"})
+    monkeypatch.setattr(inspection, "child_environment", lambda: {"CODE": "1"})
     with pytest.raises(ArenaError, match=r"V2004.*ended with 1: gone"):
         inspect_isolated(END, RULES, knowledge())
 
 
 def test_the_child_sees_no_secret_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    assert "OPENAI_API_KEY" not in inspection._environment()
+    assert "OPENAI_API_KEY" not in inspection.child_environment()
