@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -291,7 +290,7 @@ class RunFolder:
         device: str,
         corpus_sha256s: tuple[str, ...] = (),
         dev_sha256s: tuple[str, ...] = (),
-        problem_files: Mapping[str, str] = MappingProxyType({}),
+        problem_files: Mapping[str, str] = {},
     ) -> RunLineage:
         """Write the lineage of the weights in `checkpoint/`, and drop the engine's state."""
         if not self.processes.is_first:

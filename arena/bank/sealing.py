@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from arena.bank.batch import SALT_BYTES, Batch, OpenBatch, SealedProblem, decode_batch, encode_batch, seal
 from arena.bank.partition_file import PoolAssignment
@@ -50,14 +51,8 @@ def deal(assigned: PoolAssignment, races: int, size: int, used_ids: Collection[s
     made = []
     for number in range(races):
         hand = sorted(by_bucket[number::races][:size], key=lambda row: row[0].problem_id)
-        made.append(
-            PoolAssignment(
-                problems=tuple(problem for problem, _, _ in hand),
-                pools=tuple(pool for _, pool, _ in hand),
-                cluster_ids=tuple(cluster for _, _, cluster in hand),
-                partition_sha256=assigned.partition_sha256,
-            )
-        )
+        problems, pools, cluster_ids = zip(*hand, strict=True)
+        made.append(replace(assigned, problems=problems, pools=pools, cluster_ids=cluster_ids, refused=()))
     return tuple(made)
 
 

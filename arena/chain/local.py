@@ -40,7 +40,6 @@ from arena.chain.port import (
     weights_refusal,
 )
 from foundation.canonical import canonical_bytes
-from foundation.codes import BLOCK_AHEAD
 from foundation.durable_files import coded
 from foundation.errors import ArenaError, Failure
 
@@ -437,7 +436,7 @@ class LocalSubtensor(Twin):
         if block is None:
             return sealed + 1
         if not 0 <= block <= sealed:
-            raise ArenaError(BLOCK_AHEAD, f"block {block} is not sealed; the chain is at {sealed}")
+            raise ArenaError("U3049", f"block {block} is not sealed; the chain is at {sealed}")
         return block
 
     def _next_block(self, db: sqlite3.Connection) -> int:

@@ -48,7 +48,6 @@ from arena.chain.sender import (
     turn_of,
     version_refusal,
 )
-from foundation.codes import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class BittensorSubtensor:
             spec = int(await client.spec_version())
             if spec != self._known_spec:
                 if missing := await missing_from(client, self.netuid, is_proxied=self._proxy is not None):
-                    raise ArenaError(RUNTIME_UNKNOWN, f"{_UNKNOWN} spec {spec}, missing {', '.join(missing)}")
+                    raise ArenaError("U3037", f"{_UNKNOWN} spec {spec}, missing {', '.join(missing)}")
                 self._known_spec = spec
             await self._demand_subnet(client)
             count = int(await client.query(("SubtensorModule", "MechanismCountCurrent"), [self.netuid]) or 1)
@@ -147,10 +146,10 @@ class BittensorSubtensor:
             if self._proxy is not None and hotkey is not None:
                 proxies, _ = await client.query(("Proxy", "Proxies"), [hotkey])
                 if refusal := proxy_refusal(self._proxy.hotkey, hotkey, proxies):
-                    raise ArenaError(NO_PROXY, refusal)
+                    raise ArenaError("V2032", refusal)
             wanted = int(await client.query(("SubtensorModule", "WeightsVersionKey"), [self.netuid]) or 0)
         if refusal := version_refusal(self.netuid, wanted, WEIGHTS_VERSION_KEY):
-            raise ArenaError(RUNTIME_UNKNOWN, refusal)
+            raise ArenaError("U3037", refusal)
 
     async def block_hash(self, block: int) -> str:
         """The hash of a sealed block."""
@@ -321,7 +320,7 @@ class BittensorSubtensor:
             if any(words in str(error).lower() for words in _PRUNED):
                 raise StatePrunedError("U3033", f"{self._network}: {error}") from error
             if str(error).startswith(_FUTURE):
-                raise ArenaError(BLOCK_AHEAD, f"{self._network}: {error}") from error
+                raise ArenaError("U3049", f"{self._network}: {error}") from error
             if client is self._client:
                 await self.close()
             raise ArenaError("U3030", f"{self._network}: {str(error) or type(error).__name__}") from error
@@ -329,7 +328,7 @@ class BittensorSubtensor:
             self._known_spec = None
             spec = "unknown" if client is None else await _spec_of(client)
             said = str(error) or type(error).__name__
-            raise ArenaError(RUNTIME_UNKNOWN, f"{_UNKNOWN} spec {spec}, {said}") from error
+            raise ArenaError("U3037", f"{_UNKNOWN} spec {spec}, {said}") from error
         finally:
             if is_own and client is not None:
                 await _close(client)

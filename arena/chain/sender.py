@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arena.chain.keys import public_key
 from arena.chain.port import ChainResult, Signer
@@ -38,12 +38,11 @@ _BLOCKS_SEARCHED_MAX = 64  # an extrinsic's own lifetime: it can't land after so
 _TAKEN_NONCE = frozenset({"Stale", "PriorityTooLow", "Usurped", "AlreadyImported", "Invalid"})
 
 
-class Prepared:
-    """A composed call, the account that signs it, and what the SDK has to say of it beside the chain's answer."""
+class Prepared(NamedTuple):
+    """A composed call, and what the SDK has to say of it beside the chain's answer."""
 
-    def __init__(self, call: Any, extras: dict[str, Any] | None = None) -> None:
-        self.call = call
-        self.extras = extras or {}
+    call: Any
+    extras: dict[str, Any] | None = None
 
 
 class TurnTakenError(Exception):

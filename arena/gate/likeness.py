@@ -21,7 +21,6 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -92,9 +91,6 @@ class Author(msgspec.Struct, frozen=True, kw_only=True):
     def is_owner_of(self, other: Author) -> bool:
         """True for the versions of one hotkey or one coldkey."""
         return self.miner_hotkey == other.miner_hotkey or self.owner == other.owner
-
-
-_NO_HEADS: Mapping[str, str] = MappingProxyType({})
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -437,7 +433,7 @@ def class_heads(
     published: Hashes,
     published_texts: Hashes,
     rules: GateRules,
-    before: Mapping[str, str] = _NO_HEADS,
+    before: Mapping[str, str] = {},
 ) -> dict[str, str]:
     """By agent version the one at the head of its class, "" for nobody's. Give every one that was not rejected.
 

@@ -91,32 +91,6 @@ def read_receipt(name: RollName, sha256: str) -> frozenset[str] | None:
     return frozenset(validator for place, validator in enumerate(name.validators) if mask >> place & 1)
 
 
-def count_roll(
-    name: RollName, anchors: Iterable[Commitment], receipts: Iterable[Commitment], stakes: Mapping[str, int]
-) -> CountedRoll:
-    """Which logs count: those that holders of more than half of the participating stake say they hold.
-
-    `anchors` and `receipts` are the chain's answers at the two blocks; `stakes` (rao) those of the roll. A receipt of
-    somebody who is no validator of the race, or without stake, takes no part.
-    """
-    masks: dict[str, frozenset[str]] = {}
-    for commitment in receipts:
-        held = read_receipt(name, commitment.sha256)
-        if held is not None and commitment.hotkey in name.validators and stakes.get(commitment.hotkey, 0) > 0:
-            masks[commitment.hotkey] = held
-    total = sum(stakes[validator] for validator in masks)
-
-    def is_counted(log: AnchoredLog) -> bool:
-        held_rao = sum(stakes[holder] for holder, held in masks.items() if log.validator in held)
-        return 2 * held_rao > total
-
-    return CountedRoll(
-        logs=tuple(log for log in anchored_logs(name, anchors) if is_counted(log)),
-        participants=tuple(sorted(masks)),
-        participating_rao=total,
-    )
-
-
 def lacking(logs: Sequence[AnchoredLog], held: Iterable[AnchoredLog]) -> tuple[AnchoredLog, ...]:
     """Those of `logs` that are not held, as the chain names them."""
     have = frozenset(held)
@@ -195,17 +169,42 @@ def stakes(state: RaceState, roll: Roll) -> dict[str, int]:
 
 
 def counted_roll(state: RaceState, roll: Roll) -> CountedRoll | None:
-    """What came of a roll, or None before its receipts were read."""
+    """What came of a roll, or None before its receipts were read: those logs count that holders of more than half of
+    the participating stake say they hold. A receipt of no validator of the race, or of one without stake, takes no
+    part."""
     anchors, receipts = state.read(ANCHOR[roll]), state.read(RECEIPT[roll])
     if anchors is None or receipts is None:
         return None
-    return count_roll(roll_name(state, roll), anchors.commitments, receipts.commitments, stakes(state, roll))
+    name, staked = roll_name(state, roll), stakes(state, roll)
+    read = ((each.hotkey, read_receipt(name, each.sha256)) for each in receipts.commitments)
+    masks = {hotkey: held for hotkey, held in read if held is not None and staked.get(hotkey, 0) > 0}
+    total = sum(staked[validator] for validator in masks)
+
+    def is_counted(log: AnchoredLog) -> bool:
+        held_rao = sum(staked[holder] for holder, held in masks.items() if log.validator in held)
+        return 2 * held_rao > total
+
+    return CountedRoll(
+        logs=tuple(log for log in anchored_logs(name, anchors.commitments) if is_counted(log)),
+        participants=tuple(sorted(masks)),
+        participating_rao=total,
+    )
 
 
 def quorum_of(state: RaceState) -> str | None:
-    """The countersigned value that has the quorum, or None where none has (or the block was not read)."""
-    roll, read = counted_roll(state, "results"), state.read("countersign")
-    return None if roll is None or read is None else quorum_value(roll, read.commitments, stakes(state, "results"))
+    """The value with more than half of the participating stake (rao) behind it, or None where none has (or the block
+    was not read). At most one can have it.
+
+    What stands in a slot that holds no countersignature (a receipt, an anchor) differs between validators or is
+    countersigned by nobody, and has no quorum; were it to have one, no settlement would match it.
+    """
+    roll, read, staked = counted_roll(state, "results"), state.read("countersign"), stakes(state, "results")
+    if roll is None or read is None:
+        return None
+    behind: Counter[str] = Counter()
+    for hotkey, value in {each.hotkey: each.sha256 for each in read.commitments}.items():
+        behind[value] += staked[hotkey] if hotkey in roll.participants else 0
+    return next((value for value, rao in behind.items() if 2 * rao > roll.participating_rao), None)
 
 
 def cancelled(state: RaceState, reason: str) -> SettlementRecord:
@@ -232,18 +231,6 @@ def cancelled(state: RaceState, reason: str) -> SettlementRecord:
 def countersign_value(race_id: str, settlement_sha256: str) -> str:
     """What a validator commits for its settlement: sha256 hex."""
     return hashlib.sha256(canonical_bytes([_COUNTERSIGN_DOMAIN, race_id, settlement_sha256])).hexdigest()
-
-
-def quorum_value(roll: CountedRoll, commitments: Iterable[Commitment], stakes: Mapping[str, int]) -> str | None:
-    """The value with more than half of the participating stake (rao) behind it, or None. At most one can have it.
-
-    What stands in a slot that holds no countersignature (a receipt, an anchor) differs between validators or is
-    countersigned by nobody, and has no quorum; were it to have one, no settlement would match it.
-    """
-    behind: Counter[str] = Counter()
-    for hotkey, value in {each.hotkey: each.sha256 for each in commitments}.items():
-        behind[value] += stakes.get(hotkey, 0) if hotkey in roll.participants else 0
-    return next((value for value, rao in behind.items() if 2 * rao > roll.participating_rao), None)
 
 
 def reveal_gate(states: Iterable[RaceState], validator: str) -> RevealGate:

@@ -155,7 +155,7 @@ def _counted(race: _Race, roll: Roll) -> tuple[machine.AnchoredLog, ...] | None:
         counted = counted_roll(race.state, roll)
         return None if counted is None else counted.logs
     is_waiting = race.facts.pending_qualifying > 0 and race.facts.now_ms < race.plan.field_anchor_ms
-    return None if roll == "field" and is_waiting else (machine.own_log(race.facts.validator),)
+    return None if roll == "field" and is_waiting else (machine.AnchoredLog(validator=race.facts.validator),)
 
 
 def _once_held(race: _Race, roll: Roll, effect: type[machine.FixField | machine.Settle]) -> Due:
@@ -163,7 +163,7 @@ def _once_held(race: _Race, roll: Roll, effect: type[machine.FixField | machine.
     counted, plan = _counted(race, roll), race.plan
     if counted is None:
         return ()
-    missing = lacking(counted, (machine.own_log(race.facts.validator), *race.facts.held))
+    missing = lacking(counted, (machine.AnchoredLog(validator=race.facts.validator), *race.facts.held))
     if not missing:
         return (effect(logs=counted),)
     return (
@@ -256,10 +256,11 @@ def _may_state(race: _Race, moment: RaceMoment) -> bool:
 _ITEM_DOMAIN = "agent-arena/work-item/1"
 
 
-def item_id(context: Context, agent_version_id: str, policy_sha256: str = "") -> str:
-    """The id of a work item: 32 hex characters over stage, race, agent, problem and, where given, the policy."""
-    parts = [context.stage, context.race_id, agent_version_id, context.problem_id]
-    return content_hash([_ITEM_DOMAIN, *parts, *([policy_sha256] if policy_sha256 else [])])[:32]
+def work_item(subject: Subject, context: Context, policy_sha256: str = "") -> WorkItem:
+    """An item, whose id is 32 hex characters over stage, race, agent, problem and, where given, the policy."""
+    parts = [context.stage, context.race_id, subject.agent_version_id, context.problem_id]
+    item_id = content_hash([_ITEM_DOMAIN, *parts, *([policy_sha256] if policy_sha256 else [])])[:32]
+    return WorkItem(item_id=item_id, subject=subject, context=context)
 
 
 def qualifying_items(
@@ -275,7 +276,7 @@ def qualifying_items(
         Context(stage="qualifying", race_id="", problem_id=one, suite=suite, variant_seed=variant_seed)
         for one in problem_ids
     )
-    return tuple(_item(subject, context, rules) for context in contexts)
+    return tuple(work_item(subject, context, rules) for context in contexts)
 
 
 def race_items(state: machine.RaceState, validator: str) -> tuple[WorkItem, ...]:
@@ -289,7 +290,7 @@ def race_items(state: machine.RaceState, validator: str) -> tuple[WorkItem, ...]
     opened, field = _drawn(state)[:2]
     control = control_subject(opened.policy.race)
     contexts = _contexts(state) if validator in field.validators else ()
-    ahead = (_item(control, context) for context in contexts)
+    ahead = (work_item(control, context) for context in contexts)
     copies = opened.policy.race.validators_per_problem
     return (*ahead, *(item for item, order in _pairs(state) if validator in order[:copies]))
 
@@ -299,7 +300,7 @@ def witness_item(item: WorkItem, rules: RaceRules) -> WorkItem | None:
     and for the control agent itself."""
     if item.context.stage != "race" or item.subject.is_control:
         return None
-    return _item(control_subject(rules, item.subject.agent_version_id), item.context)
+    return work_item(control_subject(rules, item.subject.agent_version_id), item.context)
 
 
 def stand_in_items(
@@ -343,7 +344,7 @@ def _pairs(state: machine.RaceState) -> Iterator[tuple[WorkItem, tuple[str, ...]
     for context in _contexts(state):
         for subject in agents:
             order = work_order(draw.seed, subject.agent_version_id, context.problem_id, field.validators)
-            yield _item(subject, context), order
+            yield work_item(subject, context), order
 
 
 def _contexts(state: machine.RaceState) -> Iterator[Context]:
@@ -358,10 +359,6 @@ def _contexts(state: machine.RaceState) -> Iterator[Context]:
             partition_sha256=opened.batch.partition_sha256,
             cluster_commitment=sealed[problem_id].cluster_commitment,
         )
-
-
-def _item(subject: Subject, context: Context, policy_sha256: str = "") -> WorkItem:
-    return WorkItem(item_id=item_id(context, subject.agent_version_id, policy_sha256), subject=subject, context=context)
 
 
 # No agent can bring these about: nothing at all answers, or this node lost the lease. U3007 is none of them: the agent

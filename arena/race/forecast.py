@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from types import MappingProxyType
 
 import msgspec
 
@@ -74,7 +73,7 @@ def day_of(now_ms: int) -> str:
     return datetime.fromtimestamp(now_ms / 1_000, UTC).date().isoformat()
 
 
-def spent(rows: Iterable[UsageTotal], prices: Mapping[str, TokenPrice] = MappingProxyType({})) -> tuple[Cost, Cost]:
+def spent(rows: Iterable[UsageTotal], prices: Mapping[str, TokenPrice] = {}) -> tuple[Cost, Cost]:
     """What agents' inference and what judging cost, by the ledger, or by `prices` of those upstreams."""
     sums = [Cost(), Cost()]
     for row in rows:
@@ -95,9 +94,7 @@ def episodes_in(rows: Iterable[UsageTotal]) -> int:
     return sum(most.values())
 
 
-def past_episodes(
-    rows: Iterable[UsageTotal], prices: Mapping[str, TokenPrice] = MappingProxyType({})
-) -> tuple[Cost, Cost, int, int]:
+def past_episodes(rows: Iterable[UsageTotal], prices: Mapping[str, TokenPrice] = {}) -> tuple[Cost, Cost, int, int]:
     """What episodes of the newest races cost together, inference and judging; how many, and of how many races."""
     raced = [row for row in rows if row.stage == "race"]
     past = sorted({row.race_id for row in raced})[-PAST_RACES:]
@@ -113,7 +110,7 @@ def forecast(
     rows: Sequence[UsageTotal],
     assumed: tuple[Cost, Cost],
     most: tuple[Cost, Cost] | None = None,
-    prices: Mapping[str, TokenPrice] = MappingProxyType({}),
+    prices: Mapping[str, TokenPrice] = {},
 ) -> Forecast:
     """The forecast of a race at one of so many validators, from the ledger's `rows`. `assumed` and `most` are of one
     episode: inference, judging."""

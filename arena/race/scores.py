@@ -82,10 +82,6 @@ class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):
     score_e4: int  # outcome (0 or 1) x coefficient
     quality_e4: int | None
 
-    def weighed_e4(self, lambda_e4: int) -> int:
-        """The score as the race score weighs it, rounded down."""
-        return self.score_e4 * (_UNIT - (0 if self.is_agentic else lambda_e4)) // _UNIT
-
 
 class ProblemScore(msgspec.Struct, frozen=True, kw_only=True):
     """One agent on one problem, over validators: lower medians. `missing` and `faulted` score 0 and are published as
@@ -180,12 +176,12 @@ def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -
 
 def exact_score(agent: AgentScore, lambda_e4: int) -> int:
     """The race score as an exact integer: comparable within one race, where every agent has the same problems."""
-    return sum(_weighed(agent, lambda_e4))
+    return sum(_weighed(one, lambda_e4) for one in agent.problems)
 
 
-def _weighed(agent: AgentScore, lambda_e4: int) -> list[int]:
-    """Each problem's score by its own flag, so that an agentic trajectory lifts no other; in hundred-millionths."""
-    return [one.score_e4 * (_UNIT - (0 if one.is_agentic else lambda_e4)) for one in agent.problems]
+def _weighed(one: TrajectoryResult | ProblemScore, lambda_e4: int) -> int:
+    """A score by its own flag, so that an agentic trajectory lifts no other; in hundred-millionths."""
+    return one.score_e4 * (_UNIT - (0 if one.is_agentic else lambda_e4))
 
 
 def race_score_e4(agent: AgentScore, lambda_e4: int) -> int:
@@ -227,7 +223,7 @@ def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> 
     count = len(agent.problems)
     if not count:
         return 0, 0
-    weighed = np.array(_weighed(agent, lambda_e4), dtype=np.int64)
+    weighed = np.array([_weighed(one, lambda_e4) for one in agent.problems], dtype=np.int64)
     ordered = np.sort(weighed[picks].sum(axis=1) // (count * _UNIT))
     edge = len(ordered) // 40
     return int(ordered[edge]), int(ordered[-1 - edge])
@@ -312,7 +308,8 @@ def runs_of(agent: AgentScore, counted: RaceCount, lambda_e4: int) -> tuple[dict
     runs = []
     for problem in agent.problems:
         pair = counted.pairs[agent.candidate.subject.agent_version_id, problem.problem_id]
-        given = {one.validator: one.weighed_e4(lambda_e4) for one in pair.results} | dict.fromkeys(pair.faulted, 0)
+        given = {one.validator: _weighed(one, lambda_e4) // _UNIT for one in pair.results}
+        given |= dict.fromkeys(pair.faulted, 0)
         runs.append(given if problem.state == "scored" else {})
     return tuple(runs)
 

@@ -195,12 +195,8 @@ def committed_checkpoint(
     checkpoints: Iterable[StoredCheckpoint], commitment: Commitment | None
 ) -> StoredCheckpoint | None:
     """The one of a hotkey's checkpoints that its commitment holds; None for an empty slot or another hash."""
-    if commitment is None:
-        return None
-    for checkpoint in checkpoints:
-        if checkpoint.validator == commitment.hotkey and note_sha256(checkpoint.note) == commitment.sha256:
-            return checkpoint
-    return None
+    held = (commitment.hotkey, commitment.sha256) if commitment else None
+    return next((point for point in checkpoints if (point.validator, note_sha256(point.note)) == held), None)
 
 
 def require_anchor(

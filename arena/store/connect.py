@@ -29,7 +29,7 @@ import asyncpg
 
 from arena.records.port import HeadMovedError, LeaseLostError
 from arena.store.location import read_dsn
-from foundation.codes import STORE_AWAY, STORE_UNFIT
+from foundation.codes import STORE_AWAY
 from foundation.errors import ArenaError
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def require_server(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionP
     found = connection.get_server_version()
     if found.major < OLDEST_SERVER:
         fix = f"use a server of version {OLDEST_SERVER} or newer"
-        raise ArenaError(STORE_UNFIT, f"the server is Postgres {found.major}.{found.minor}", fix=fix)
+        raise ArenaError("V2026", f"the server is Postgres {found.major}.{found.minor}", fix=fix)
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ def coded_errors(dsn: str = "", *, is_first: bool = False) -> Iterator[None]:
         if state.startswith(_UNFIT) or isinstance(error, ValueError):  # the latter: the driver could not encode it
             raise ArenaError("V2025", about) from error
         if is_first and state.startswith(_LOGIN):
-            raise ArenaError(STORE_UNFIT, place + about) from error
+            raise ArenaError("V2026", place + about) from error
         if not state or state.startswith(_AWAY):
             raise ArenaError(STORE_AWAY, place + about) from error
         raise

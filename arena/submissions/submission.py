@@ -245,7 +245,6 @@ def hold_of(report: GateReport | None) -> Hold:
 
 
 _NEIGHBOURS_DOMAIN = b"agent-arena/neighbours/1\n"
-_NO_REVEALS: Mapping[str, int] = {}
 
 
 class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,7 +260,7 @@ def commitment_order(subject: Subject) -> tuple[int, str]:
     return subject.commitment_block, subject.agent_version_id
 
 
-def hashes_before(subjects: Iterable[Subject], reveals: Mapping[str, int] = _NO_REVEALS) -> dict[str, str]:
+def hashes_before(subjects: Iterable[Subject], reveals: Mapping[str, int] = {}) -> dict[str, str]:
     """By agent version: the hash over what was committed before it and in its block. `reveals` are the blocks at which
     the sources of winners opened, by agent version: those that had opened by its commitment stand in its hash."""
     digest = hashlib.sha256(_NEIGHBOURS_DOMAIN)
@@ -276,9 +275,7 @@ def hashes_before(subjects: Iterable[Subject], reveals: Mapping[str, int] = _NO_
     return found
 
 
-def neighbourhood(
-    subject: Subject, known: Iterable[Subject], reveals: Mapping[str, int] = _NO_REVEALS
-) -> Neighbourhood:
+def neighbourhood(subject: Subject, known: Iterable[Subject], reveals: Mapping[str, int] = {}) -> Neighbourhood:
     """What a submission is compared with, of those that are known: itself is none of them. Its owner's own versions are
     distinguished by the rule (`arena.gate.likeness`), which has to know what they held first."""
     agent = subject.agent_version_id

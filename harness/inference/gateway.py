@@ -14,7 +14,6 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 import msgspec
 
@@ -61,7 +60,7 @@ class Gateway:
         limits: EpisodeLimits,
         sleep: Callable[[float], None] = time.sleep,
         *,
-        dedicated: Mapping[str, Sequence[Upstream]] = MappingProxyType({}),
+        dedicated: Mapping[str, Sequence[Upstream]] = {},
         ledger: Ledger | None = None,
         journal: MemoryJournal | None = None,
         is_last: bool = False,
@@ -303,7 +302,7 @@ class Ledger:
             self._sums[upstream, model].update(requests=requests, **numbers)
             self._on_add()
 
-    def usage(self, prices: Mapping[str, TokenPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
+    def usage(self, prices: Mapping[str, TokenPrice] = {}) -> tuple[ModelUsage, ...]:
         """What was asked for so far, by upstream and model, in the order of their names. `prices` are by upstream."""
         free = TokenPrice(prompt_micro_usd=0, completion_micro_usd=0)  # what no upstream answered
         found: list[ModelUsage] = []

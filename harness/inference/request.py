@@ -16,7 +16,7 @@ import msgspec
 import orjson
 
 from foundation.canonical import foreign_text, text_hash
-from foundation.codes import BAD_REQUEST, FORCED_TURN, UNLISTED_MODEL
+from foundation.codes import BAD_REQUEST, FORCED_TURN
 from harness.chat import Function
 from harness.inference.port import InferenceRules
 from harness.inference.reply import CONTROL_TOKEN, broken_apart, object_text
@@ -111,7 +111,7 @@ def rebuild(
         raise GuestCallError(FORCED_TURN, "the last message may not be the assistant's: the model writes its own turn")
     model = rules.models[0] if asked.model is None else asked.model
     if model not in rules.models:
-        raise GuestCallError(UNLISTED_MODEL, f"model {model!r} is not one of {', '.join(rules.models)}")
+        raise GuestCallError("A1041", f"model {model!r} is not one of {', '.join(rules.models)}")
     ceiling = max(1, min(limits.completion_tokens_per_call, completion_tokens_left))
     tokens = asked.max_tokens or asked.max_completion_tokens or ceiling
     fields: dict[str, object] = {"model": model, "max_tokens": min(tokens, ceiling), "messages": messages}

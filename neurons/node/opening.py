@@ -39,7 +39,7 @@ from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.log_copy import take_copy
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
-from foundation.codes import HOTKEY_IN_USE, NO_PERMIT
+from foundation.codes import HOTKEY_IN_USE
 from foundation.durable_files import coded
 from foundation.errors import ArenaError, counted
 from foundation.logs import get_logger
@@ -260,7 +260,7 @@ async def require_permit(chain: Subtensor, hotkey: str) -> tuple[str, ...]:
     if hotkey not in permitted:
         uid = metagraph.uid_of(hotkey)
         detail = f"{hotkey} {'is not registered' if uid is None else 'has no permit'} on netuid {chain.netuid}"
-        raise ArenaError(NO_PERMIT, detail)
+        raise ArenaError("U3035", detail)
     return permitted
 
 

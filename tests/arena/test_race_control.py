@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from arena.policies import CONTROL_SHA256, PAPER
 from arena.race import scores
 from arena.race.admission import is_possible, select_candidates
-from arena.race.decider import item_id, race_items, stand_in_items, witness_item
+from arena.race.decider import race_items, stand_in_items, witness_item, work_item
 from arena.race.draw import race_seed
 from arena.race.machine import RaceState
 from arena.race.settle import settle
@@ -84,7 +84,7 @@ def test_it_runs_on_every_drawn_problem_ahead_of_the_field_and_once_more_beside_
     witness = witness_item(pair, RULES.race)
     subject = witness_of(RULES, pair.subject.agent_version_id).subject
     assert witness is not None and (witness.context, witness.subject) == (pair.context, subject)
-    assert witness.item_id == item_id(pair.context, subject.agent_version_id)
+    assert witness.item_id == work_item(subject, pair.context).item_id
     assert witness_item(control, RULES.race) is None and witness_item(witness, RULES.race) is None
     assert witness_item(replace(pair, context=replace(pair.context, stage="qualifying")), RULES.race) is None
 

@@ -18,27 +18,38 @@ from arena.race.agreement import (
     RACES_REMEMBERED,
     VALIDATORS_MAX,
     RollName,
-    anchored_logs,
     believed,
     compare_words,
-    count_roll,
+    counted_roll,
     countersign_value,
-    quorum_value,
+    quorum_of,
     race_validators,
     read_receipt,
     receipt,
 )
 from arena.race.draw import is_work_due
-from arena.race.machine import ProgressClaims, RaceState, coming_race
+from arena.race.machine import AnchoredLog, ChainRead, ProgressClaims, RaceState, coming_race
 from arena.race.schedule import closing_ms, embargo_ends_ms, timeline, timeline_refusal
 from tests.arena.race_stand import batch, candidate, digest, drawn_of, inputs, policy
 
 VALIDATORS = tuple(sorted(f"val-{n:03}" for n in range(5)))
-NAME = RollName(roll="results", race_id="race-000001", policy_sha256="e5" * 32, validators=VALIDATORS)
+NAME = RollName(roll="results", race_id="race-000001", policy_sha256="", validators=VALIDATORS)
 
 
 def slot(hotkey: str, sha256: str) -> Commitment:
     return Commitment(hotkey=hotkey, sha256=sha256, block=7)
+
+
+def rolled(anchors, receipts, stakes, countersigned=()) -> RaceState:
+    """A race of `NAME` under these stakes, with what the chain held at the moments of its results."""
+    names = enumerate(sorted({*VALIDATORS, *stakes}))
+    neurons = (
+        Neuron(uid=n, hotkey=h, stake_rao=stakes.get(h, 0), has_validator_permit=h in VALIDATORS) for n, h in names
+    )
+    subnet = Metagraph(netuid=1, block=1, tempo=1, neurons=tuple(neurons))
+    held = {"closing": (), "settling": anchors, "results_receipt": receipts, "countersign": countersigned}
+    reads = (ChainRead(moment=at, block=7, commitments=tuple(rows), metagraph=subnet) for at, rows in held.items())
+    return RaceState(race_id=NAME.race_id, reads=tuple(reads))
 
 
 @given(st.sets(st.sampled_from(VALIDATORS)))
@@ -49,15 +60,9 @@ def test_a_receipt_says_which_logs_are_held_and_reads_back(held):
 
 
 def test_a_receipt_of_another_roll_race_policy_or_field_of_validators_is_none():
-    fields = {name: getattr(NAME, name) for name in NAME.__struct_fields__}
-    others = (
-        {"roll": "field"},
-        {"race_id": "race-000002"},
-        {"policy_sha256": "aa" * 32},
-        {"validators": VALIDATORS[1:]},
-    )
-    for other in others:
-        assert read_receipt(NAME, receipt(RollName(**fields | other), VALIDATORS[:2])) is None
+    fields = {"roll": "field", "race_id": "race-000002", "policy_sha256": "aa" * 32, "validators": VALIDATORS[1:]}
+    for name, other in fields.items():
+        assert read_receipt(NAME, receipt(replace(NAME, **{name: other}), VALIDATORS[:2])) is None
     for text in ("", "zz", "ab" * 31, "ab" * 33, "ab" * 32, "é" * 64):
         assert read_receipt(NAME, text) is None
 
@@ -84,7 +89,7 @@ def test_a_log_that_counts_is_held_by_somebody_honest_while_these_have_more_than
             liars.add(hotkey)
     holders = {hotkey: set(chance.sample(VALIDATORS, chance.randint(0, 5))) for hotkey in VALIDATORS}
     receipts = [slot(h, receipt(NAME, VALIDATORS if h in liars else holders[h])) for h in VALIDATORS]
-    counted = count_roll(NAME, [slot(h, digest(h)) for h in VALIDATORS], receipts, stakes)
+    counted = counted_roll(rolled([slot(h, digest(h)) for h in VALIDATORS], receipts, stakes), "results")
     for log in counted.logs:
         assert any(log.validator in holders[hotkey] for hotkey in VALIDATORS if hotkey not in liars)
 
@@ -94,22 +99,22 @@ def test_exactly_half_of_the_stake_is_no_majority_and_strangers_and_the_stakeles
     stakes = {VALIDATORS[0]: 10, VALIDATORS[1]: 10, VALIDATORS[2]: 0}
     yes, no = receipt(NAME, VALIDATORS[:1]), receipt(NAME, [])
     half = [slot(VALIDATORS[0], yes), slot(VALIDATORS[1], no), slot(VALIDATORS[2], yes), slot("stranger", yes)]
-    counted = count_roll(NAME, anchors, half, {**stakes, "stranger": 99})
+    counted = counted_roll(rolled(anchors, half, {**stakes, "stranger": 99}), "results")
     assert counted.logs == () and counted.participating_rao == 20
     assert counted.participants == VALIDATORS[:2]
-    assert count_roll(NAME, anchors, [slot(VALIDATORS[0], yes)], stakes).logs == anchored_logs(NAME, anchors)
-    assert count_roll(NAME, anchors, [], stakes).logs == ()
+    counted = counted_roll(rolled(anchors, [slot(VALIDATORS[0], yes)], stakes), "results")
+    assert counted.logs == (AnchoredLog(validator=VALIDATORS[0], note_sha256=digest("log")),)
+    assert counted_roll(rolled(anchors, [], stakes), "results").logs == ()
 
 
 def test_a_quorum_needs_more_than_half_of_those_who_took_part():
     receipts = [slot(hotkey, receipt(NAME, [])) for hotkey in VALIDATORS[:4]]
     stakes = dict.fromkeys(VALIDATORS, 10)
-    roll = count_roll(NAME, [], receipts, stakes)
     value, other = countersign_value("race-000001", "aa" * 32), countersign_value("race-000001", "bb" * 32)
     half = [slot(VALIDATORS[0], value), slot(VALIDATORS[1], value), slot(VALIDATORS[2], other)]
-    assert quorum_value(roll, half, stakes) is None
-    assert quorum_value(roll, [*half, slot(VALIDATORS[3], value)], stakes) == value
-    assert quorum_value(roll, [*half, slot(VALIDATORS[4], value)], stakes) is None  # it took no part in the roll
+    assert quorum_of(rolled([], receipts, stakes, half)) is None
+    assert quorum_of(rolled([], receipts, stakes, [*half, slot(VALIDATORS[3], value)])) == value
+    assert quorum_of(rolled([], receipts, stakes, [*half, slot(VALIDATORS[4], value)])) is None  # it took no part
 
 
 # -- when

@@ -22,7 +22,7 @@ import msgspec
 
 from foundation.backoff import Backoff, retried
 from foundation.canonical import content_hash
-from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, OVER_LIMIT
+from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE
 from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import RetryLaterError, Upstream
@@ -154,7 +154,7 @@ class Asker:
         with self._lock:
             spent, limit = sum(one["micro_usd"] for one in self._usage.values()), self._micro_usd_max
             if limit is not None and spent + self._reserved_micro_usd + micro_usd > limit:
-                raise ArenaError(OVER_LIMIT, f"${spent / 1e6:.2f} of ${limit / 1e6:.2f} are spent")
+                raise ArenaError("V2148", f"${spent / 1e6:.2f} of ${limit / 1e6:.2f} are spent")
             self._reserved_micro_usd += micro_usd
         try:
             yield
