@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from arena.chain.port import Commitment, Metagraph
 from arena.race.machine import AnchoredLog, ProgressClaims, RaceSettled, RaceState
 from arena.race.schedule import ANCHOR, RECEIPT, ROLLS, Roll, Timeline
-from arena.race.scores import Pair, SettlementInputs, pairs_given
+from arena.race.scores import Pair, SettlementInputs, results_of_field
 from arena.race.settle import CANCELLED, differences
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes
@@ -105,17 +105,17 @@ def _tag(name: RollName) -> bytes:
 RACES_REMEMBERED = 30
 
 
-def compare_words(said: Mapping[str, Iterable[Pair]], inputs: SettlementInputs) -> ProgressClaims:
+def compare_words(said: Mapping[str, Collection[Pair]], inputs: SettlementInputs) -> ProgressClaims:
     """What each validator said it did, against the results of its own that the settlement's records hold.
 
     One that said nothing is in neither list; what comes after the anchors counts for nobody, so what was `said` must
     have been heard before them.
     """
-    given = pairs_given(inputs)
-    told = {validator: frozenset(pairs) for validator, pairs in said.items()}
-    kept = {validator for validator, pairs in told.items() if pairs and pairs <= given.get(validator, frozenset())}
-    broken = {validator for validator, pairs in told.items() if pairs and validator not in kept}
-    return ProgressClaims(kept=tuple(sorted(kept)), broken=tuple(sorted(broken)))
+    given, kept, broken = results_of_field(inputs), list[str](), list[str]()
+    for validator, pairs in sorted(said.items()):
+        if pairs:
+            (kept if all(validator in given.get(pair, ()) for pair in pairs) else broken).append(validator)
+    return ProgressClaims(kept=tuple(kept), broken=tuple(broken))
 
 
 def believed(earlier: Iterable[ProgressClaims]) -> frozenset[str]:

@@ -319,15 +319,8 @@ def stand_in_items(
     items = []
     for item, order in _pairs(state):
         pair = (item.subject.agent_version_id, item.context.problem_id)
-        if validator in order[copies:] and is_work_due(
-            order,
-            validator,
-            asked=copies,
-            needed=copies,
-            done={other: pair in pairs for other, pairs in done.items()},
-            waited_ms=waited_ms,
-            step_ms=rules.stand_in_ms,
-        ):
+        did = [other for other, pairs in done.items() if pair in pairs]
+        if validator in order[copies:] and is_work_due(order, validator, copies, waited_ms, rules.stand_in_ms, did):
             items.append(item)
     return tuple(items)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -77,26 +77,20 @@ def qualifying_order(agent_version_id: str, validators: Iterable[str]) -> tuple[
 
 
 def is_work_due(
-    order: tuple[str, ...],
-    validator: str,
-    asked: int,
-    needed: int,
-    done: Mapping[str, bool],
-    waited_ms: int,
-    step_ms: int,
+    order: tuple[str, ...], validator: str, asked: int, waited_ms: int, step_ms: int, done: Collection[str] = ()
 ) -> bool:
     """Whether a validator should do a piece of work now: at once when it is among the first `asked` of `order`; as the
-    n-th stand-in once `n x step_ms` have passed and fewer than `needed` of those before it say that they are done.
+    n-th stand-in once `n x step_ms` have passed and fewer of those before it than were asked say that they are done.
 
-    `done` holds who says so; nobody believes it further than this. False for one that is not in the order.
+    `done` are those that say so; nobody believes it further than this. False for one that is not in the order.
     """
     if validator not in order:
         return False
     place = order.index(validator)
     if place < asked:
         return True
-    before = sum(done.get(other, False) for other in order[:place])
-    return before < needed and waited_ms >= step_ms * (place - asked + 1)
+    before = sum(other in done for other in order[:place])
+    return before < max(1, asked) and waited_ms >= step_ms * (place - asked + 1)
 
 
 def permitted_validators(metagraph: Metagraph) -> tuple[str, ...]:

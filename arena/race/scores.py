@@ -410,21 +410,12 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     return RaceCount(pairs=counted, stopped=frozenset(name for _, name in rows.stopped))
 
 
-def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:
-    """By validator: the (agent, problem) pairs of the field for which the records hold a result of its own."""
-    given: dict[str, set[tuple[str, str]]] = {}
-    for pair, results in _results_of_field(inputs).items():
-        for validator in results:
-            given.setdefault(validator, set()).add(pair)
-    return {validator: frozenset(pairs) for validator, pairs in given.items()}
-
-
 def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int, int]:
     """How many results of others the records hold on pairs of the field that `validator` has a result on too, and how
     many of them have another outcome."""
     differs = [
         other.is_success != given[validator].is_success
-        for given in _results_of_field(inputs).values()
+        for given in results_of_field(inputs).values()
         if validator in given
         for name, other in given.items()
         if name != validator
@@ -436,7 +427,8 @@ def _agents(inputs: SettlementInputs) -> frozenset[str]:
     return frozenset(candidate.subject.agent_version_id for candidate in inputs.stated.field)
 
 
-def _results_of_field(inputs: SettlementInputs) -> dict[Pair, dict[str, TrajectoryResult]]:
+def results_of_field(inputs: SettlementInputs) -> dict[Pair, dict[str, TrajectoryResult]]:
+    """By pair of the field and validator: the results that the records hold."""
     return _RaceRows(inputs).results(_agents(inputs), frozenset(inputs.stated.problem_ids))
 
 

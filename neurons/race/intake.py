@@ -222,8 +222,6 @@ class Intake:
             qualifying_order(submission.subject.agent_version_id, permits),
             me,
             asked_count(rules, len(permits)),
-            rules.qualifying.validators_required,
-            {},
             (block - submission.subject.commitment_block) * BLOCK_MS,
             rules.race.stand_in_ms,
         )

@@ -306,7 +306,6 @@ def test_what_a_cap_stops_is_a_result_of_no_agent_and_nobodys_zero(end, stopped)
     record, other = settle(made), settle(without(MADE, stopped))
     assert set(other.void) <= set(record.void) <= {problem_id for _, problem_id in stopped}
     assert all(row.missing == row.faulted == 0 for row in record.standings)
-    given = scores.pairs_given(made)
     for validator in VALS:
-        done = {problem_id for _, problem_id in given.get(validator, ())}
-        assert given.get(validator, frozenset()) == {(who.subject.agent_version_id, p) for who in ABC for p in done}
+        given = {pair for pair, results in scores.results_of_field(made).items() if validator in results}
+        assert given == {(who.subject.agent_version_id, problem_id) for who in ABC for _, problem_id in given}

@@ -149,15 +149,14 @@ def test_every_shipped_policy_leaves_time_to_agree_before_the_next_close(name):
 @given(st.permutations(VALIDATORS), st.integers(0, 5), st.sets(st.sampled_from(VALIDATORS)), st.integers(0, 40))
 def test_a_stand_in_comes_later_the_further_back_it_stands_and_never_where_enough_is_done(order, asked, done, waited):
     order = tuple(order)
-    said = dict.fromkeys(done, True)
     for place, validator in enumerate(order):
-        due = is_work_due(order, validator, asked, 2, said, waited, 10)
+        due = is_work_due(order, validator, asked, waited, 10, done)
         if place < asked:
             assert due
         else:
             before = sum(hotkey in done for hotkey in order[:place])
-            assert due == (before < 2 and waited >= 10 * (place - asked + 1))
-    assert not is_work_due(order, "stranger", asked, 2, said, 10**9, 10)
+            assert due == (before < max(1, asked) and waited >= 10 * (place - asked + 1))
+    assert not is_work_due(order, "stranger", asked, 10**9, 10, done)
 
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
