@@ -21,7 +21,7 @@ from arena.export.files import read_row
 from arena.export.model import LogRow
 from arena.records.inspection import inspect
 from arena.records.log import LogWalk
-from arena.records.model import Head, entry_of
+from arena.records.model import entry_of
 from foundation.backoff import Backoff
 from foundation.bounded_http import BoundedClient, Lines, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
@@ -46,17 +46,12 @@ class RowCheck:
     def __init__(self, validator: str, after: int, verify_signature: Verifier) -> None:
         """`validator` "": whichever the first row names."""
         self.validator, self._begins_after, self._verify = validator, after, verify_signature
-        self._walk: LogWalk | None = None  # from the first row on
+        self.walk: LogWalk | None = None  # over the rows so far, from the first on
 
     @property
     def after(self) -> int:
         """The number of the last row."""
-        return self._walk.seq if self._walk else self._begins_after
-
-    @property
-    def head(self) -> Head | None:
-        """Where the rows end so far; None where no row came yet."""
-        return self._walk.head if self._walk else None
+        return self.walk.seq if self.walk else self._begins_after
 
     def check(self, line: bytes) -> LogRow:
         """The row of one line. Raises ArenaError V2084 for what is no row, V2050 for one that does not fit the log."""
@@ -72,9 +67,9 @@ class RowCheck:
         finding = inspect(entry_of(row, row.content, row.body), self._verify)
         if finding.faults:
             raise ArenaError("V2050", f"{about}: {finding.faults[0][1]}")
-        walk = self._walk or LogWalk.behind(row.validator, self._begins_after, row.prev)
+        walk = self.walk or LogWalk.behind(row.validator, self._begins_after, row.prev)
         walk.follow(row)
-        self._walk, self.validator = walk, row.validator
+        self.walk, self.validator = walk, row.validator
         return row
 
 
@@ -138,8 +133,8 @@ class TailClient:
                         refusal = msgspec.json.decode(content, type=ServedRefusal)
                     except UNREADABLE_JSON:
                         refusal = ServedRefusal(code="", message=f"status {answer.status_code}")
-                    if refusal.code == TAIL_LACKS and checked.head and checked.head.seq:
-                        read = f"record {checked.head.seq} of {checked.validator} was read"
+                    if refusal.code == TAIL_LACKS and checked.walk:
+                        read = f"record {checked.after} of {checked.validator} was read"
                         raise ArenaError("V2050", f"{read}, and now {refusal.message}")
                     if refusal.code in (TAIL_BAD_REQUEST, TAIL_LACKS):
                         raise ArenaError(refusal.code, refusal.message)

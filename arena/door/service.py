@@ -35,7 +35,6 @@ from arena.records.port import (
     EVERY_STATE,
     GATED,
     HotkeyState,
-    ItemCount,
     StoredSubmission,
     SubmissionState,
 )
@@ -209,12 +208,13 @@ class Desk:
         agent, report = row.subject.agent_version_id, read_report(row)
         is_held = row.state == "review" and hold_of(report) == "heuristic"  # which alone runs out
         counts = await self.store.item_counts(agent) if row.state in GATED else []
+        work = {(each.stage, each.race_id): (each.done, each.total) for each in counts}
         qualifying = None
         if row.state in ("accepted", "qualified", "unqualified"):
-            work = next((each for each in counts if each.stage == "qualifying"), None)
+            done, total = work.get(("qualifying", ""), (0, self.policy.qualifying.problems))
             qualifying = QualifyingStatus(
-                done=work.done if work else 0,
-                total=work.total if work else self.policy.qualifying.problems,
+                done=done,
+                total=total,
                 score_e4=row.qualifying_e4,
                 needed_e4=self.policy.qualifying.score_min_e4,
             )
@@ -233,14 +233,15 @@ class Desk:
             held_until_block=hold_ends(row.subject, self.policy.admission) if is_held else 0,
             qualifying=qualifying,
             agreed=row.agreed,
-            races=tuple(self._race(race, agent, counts) for race in own[: -RACES_SHOWN - 1 : -1]),
+            races=tuple(
+                self._race(race, agent, *work.get(("race", race.race_id), (0, 0)))
+                for race in own[: -RACES_SHOWN - 1 : -1]
+            ),
             problems=await self._raced(own, agent) if row.state in GATED else (),
             what_to_do=_TO_DO[row.state],
         )
 
-    def _race(self, race: RaceView, agent: str, counts: list[ItemCount]) -> OwnRace:
-        work = next((each for each in counts if (each.stage, each.race_id) == ("race", race.race_id)), None)
-        done, total = (work.done, work.total) if work else (0, 0)
+    def _race(self, race: RaceView, agent: str, done: int, total: int) -> OwnRace:
         before = race.told.inputs.incumbent if race.told and race.told.inputs else None
         stored = self._board.submissions.get(before.agent_version_id) if before else None
         return OwnRace(

@@ -137,8 +137,6 @@ def _checksum_text(sha256: str) -> bytes:
 LINE_BYTES_MAX = 160 << 20  # two bodies of the largest size, and their envelope
 _READ_AT_ONCE = 1 << 20
 
-_NULL = b"null"
-
 
 class _Line(Envelope, frozen=True, kw_only=True):
     """A LogRow as it is decoded: its type says whether it is a raw value or null."""
@@ -151,7 +149,7 @@ class _Line(Envelope, frozen=True, kw_only=True):
         """The row. Raw values are copied, so that the line they are part of can go."""
         fields = msgspec.structs.asdict(self)
         for name in ("content", "body"):
-            fields[name] = None if bytes(fields[name]) == _NULL else fields[name].copy()
+            fields[name] = None if bytes(fields[name]) == b"null" else fields[name].copy()
         return LogRow(**fields)
 
 

@@ -203,44 +203,33 @@ async def back_up(
     schema, V2026 where server or tools can't be used, V2027 when `out` holds something, V2028 and V2029 for the object
     store, V2056 when pg_dump fails.
     """
-    with whole_folder(out) as making:
-        making.chmod(0o700)
-        return await _fill(making, owner_dsn, tools, objects, progress)
-
-
-async def _fill(
-    folder: Path,
-    owner_dsn: str,
-    tools: PgTools,
-    objects: BodyObjects | None,
-    progress: Progress,
-) -> BackupManifest:
-    copies = open_objects(folder_location(folder / OBJECTS))
-    async with owner_transaction(owner_dsn, is_snapshot=True) as connection:
-        snapshot = await connection.fetchval(_SNAPSHOT)  # which pg_dump shares
-        facts = await read_facts(connection)
-        taken_ms, server_version = [await connection.fetchval(query) for query in (_NOW_MS, _SERVER)]
-        with (folder / ARCHIVE).open("xb") as archive:
-            await asyncio.to_thread(tools.dump, owner_dsn, snapshot, archive, server_version)
-            await asyncio.to_thread(os.fsync, archive.fileno())
-        named = there = 0
-        async for validator, names in names_elsewhere(connection, progress):
-            if objects is None:
-                raise ArenaError("V2029", f"bodies of {validator} lie in an object store, and none is named")
-            named += len(names)
-            there += await carry(objects, copies, validator, names)
-    location = objects.location if objects is not None and named else ""
-    kept = ObjectsFacts(location=location, bodies=named, missing=named - there)
-    manifest = BackupManifest(
-        taken_ms=taken_ms,
-        server_version=server_version,
-        store=facts,
-        archive_bytes=(folder / ARCHIVE).stat().st_size,
-        archive_sha256=await asyncio.to_thread(file_sha256, folder / ARCHIVE),
-        objects=kept,
-    )
-    write_whole(folder / MANIFEST, canonical_bytes(manifest))
-    return manifest
+    with whole_folder(out) as folder:
+        folder.chmod(0o700)
+        copies = open_objects(folder_location(folder / OBJECTS))
+        async with owner_transaction(owner_dsn, is_snapshot=True) as connection:
+            snapshot = await connection.fetchval(_SNAPSHOT)  # which pg_dump shares
+            facts = await read_facts(connection)
+            taken_ms, server_version = [await connection.fetchval(query) for query in (_NOW_MS, _SERVER)]
+            with (folder / ARCHIVE).open("xb") as archive:
+                await asyncio.to_thread(tools.dump, owner_dsn, snapshot, archive, server_version)
+                await asyncio.to_thread(os.fsync, archive.fileno())
+            named = there = 0
+            async for validator, names in names_elsewhere(connection, progress):
+                if objects is None:
+                    raise ArenaError("V2029", f"bodies of {validator} lie in an object store, and none is named")
+                named += len(names)
+                there += await carry(objects, copies, validator, names)
+        location = objects.location if objects is not None and named else ""
+        manifest = BackupManifest(
+            taken_ms=taken_ms,
+            server_version=server_version,
+            store=facts,
+            archive_bytes=(folder / ARCHIVE).stat().st_size,
+            archive_sha256=await asyncio.to_thread(file_sha256, folder / ARCHIVE),
+            objects=ObjectsFacts(location=location, bodies=named, missing=named - there),
+        )
+        write_whole(folder / MANIFEST, canonical_bytes(manifest))
+        return manifest
 
 
 def read_manifest(backup: Path) -> BackupManifest:

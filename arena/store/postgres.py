@@ -46,7 +46,7 @@ _VALIDATORS = (
 )
 _LEAF = "seq, prev, sha256, signature"
 _CONTENT = "content, archive_sha256"
-# What verification reads goes by the whole key: a row that was doubled on another day is read as often as it stands.
+# Logs are read by the whole key: a row that was doubled on another day is read as often as it stands.
 _BEHIND = "from arena.record where validator = :validator and (seq, day) > (:after_seq, :after_day)"
 # An append may last over midnight, and a clock may be set back behind it.
 _IS_DATED = (
@@ -185,19 +185,14 @@ class PostgresStore:
         """Records of one validator, or of all this login may see (None), in (validator, seq) order, streamed; `page` is
         how many are read, and held, at a time."""
         query = (
-            f"select {_LEAF}, {_CONTENT} from arena.record where validator = :validator and seq > :after_seq"
+            f"select {_LEAF}, day, {_CONTENT} {_BEHIND}"
             " and (kind = any (:kinds) or :kinds is null) and (race_id = :race_id or :race_id is null)"
-            " order by seq limit :page"
         )
-        wanted = {"kinds": list(kinds) or None, "race_id": race_id, "page": page}
+        wanted = {"kinds": list(kinds) or None, "race_id": race_id}
         for name in [validator] if validator is not None else await self.validators():
-            last = after_seq
-            while rows := await self.session.rows(query, validator=name, after_seq=last, **wanted):
+            async for rows in self._pages_behind(query, after_seq, page, validator=name, **wanted):
                 for record in await self._records_of(name, rows):
                     yield record
-                if len(rows) < page:
-                    break
-                last = rows[-1].seq
 
     async def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[model.Entry]:
         """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
