@@ -71,7 +71,8 @@ def whole_folder(folder: Path, *, replaced: str = "") -> Iterator[Path]:
         part.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(part, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(descriptor):
+                raise ArenaError("V2027", f"another command is writing to {folder}")
             try:
                 for left in part.iterdir():
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -83,8 +84,6 @@ def whole_folder(folder: Path, *, replaced: str = "") -> Iterator[Path]:
                 shutil.rmtree(retired, ignore_errors=True)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
-        except BlockingIOError:
-            raise ArenaError("V2027", f"another command is writing to {folder}") from None
         finally:
             os.close(descriptor)
     except OSError as error:  # of what is written in the block, too; a bug in it stays one

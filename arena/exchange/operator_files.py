@@ -23,9 +23,9 @@ import msgspec
 from arena.bank.signed import signed_bytes
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
-from foundation.canonical import UNREADABLE_JSON, content_hash, read_canonical
+from foundation.canonical import UNREADABLE_JSON, content_hash, file_sha256, read_canonical
 from foundation.codes import PEER_LIED, RELEASE_OLDER
-from foundation.durable_files import coded, move_into_place, write_whole
+from foundation.durable_files import coded, move_into_place, sync_path, write_whole
 from foundation.errors import ArenaError
 
 PIECE_BYTES = 4 << 20  # what travels, is checked and is kept at once
@@ -249,10 +249,8 @@ class ReleaseStore:
         away and fetched anew."""
         part = self._parts / file.sha256
         with coded(part):
-            with part.open("rb") as stream:
-                found = hashlib.file_digest(stream, "sha256").hexdigest()
-                os.fsync(stream.fileno())
-            if found != file.sha256:
+            sync_path(part)
+            if file_sha256(part) != file.sha256:
                 part.unlink()
                 raise ArenaError("V2064", f"{part}: what was written is not what was read; it is fetched again")
             move_into_place(part, self.path_of(file))

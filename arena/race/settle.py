@@ -295,11 +295,10 @@ def readable_policy(record: SettlementRecord | None) -> Policy | None:
 
 def evidence_needed(record: SettlementRecord | None) -> int | None:
     """What took the top in a race by evidence, by its own policy; None where that is not known or crowned otherwise."""
-    if record is None or record.inputs is None or (policy := readable_policy(record)) is None:
+    policy = readable_policy(record)
+    if not (record and record.inputs and policy and policy.promotion.kind == "evidence"):
         return None
-    return (
-        weights.needed(policy.promotion, len(record.inputs.validators)) if policy.promotion.kind == "evidence" else None
-    )
+    return weights.needed(policy.promotion, len(record.inputs.validators))
 
 
 def inputs_again(

@@ -22,11 +22,10 @@ import orjson
 import zstandard
 
 from arena.records.model import RECORD_VERSION, BodyFrame, RecordContent, StoredBody
-from foundation.canonical import OPTIONS, canonical_bytes
+from foundation.canonical import OPTIONS, UNREADABLE_JSON, canonical_bytes
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
 
-_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested without end
 _BODY = msgspec.json.Decoder(EvaluationBody)
 _CONTENT = msgspec.json.Decoder(RecordContent)
 _THREAD = threading.local()
@@ -46,7 +45,7 @@ def decode_body(content: bytes) -> EvaluationBody:
     """The body of stored bytes. Raises ArenaError V2050 when they are not one of this version."""
     try:
         body = _BODY.decode(content)
-    except _MALFORMED as error:
+    except UNREADABLE_JSON as error:
         raise ArenaError("V2050", f"body: {error}") from error
     if body.version != BODY_VERSION:
         raise ArenaError("V2050", f"body: version {body.version}, this software reads {BODY_VERSION}")
@@ -71,7 +70,7 @@ def decode_content(content: bytes) -> RecordContent:
     """The content of stored bytes. Raises ArenaError V2050 when they are not one of this version."""
     try:
         record = _CONTENT.decode(content)
-    except _MALFORMED as error:
+    except UNREADABLE_JSON as error:
         raise ArenaError("V2050", f"content: {error}") from error
     if record.version != RECORD_VERSION:
         raise ArenaError("V2050", f"content: version {record.version}, this software reads {RECORD_VERSION}")

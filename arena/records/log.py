@@ -245,28 +245,22 @@ class MerkleFrontier:
     def __init__(self, size: int = 0, peaks: Sequence[bytes] = ()) -> None:
         if size < 0 or size.bit_count() != len(peaks) or any(len(peak) != HASH_BYTES for peak in peaks):
             raise ArenaError("V2050", f"a tree of {size} leaves does not have these {len(peaks)} peaks")
-        self.size = size
-        self._peaks = list(peaks)
-
-    @property
-    def peaks(self) -> tuple[bytes, ...]:
-        """Roots of the complete subtrees, largest first."""
-        return tuple(self._peaks)
+        self.size, self.peaks = size, list(peaks)
 
     def append(self, entry: bytes) -> None:
         """Add one entry (not its hash)."""
         peak, size = leaf_hash(entry), self.size
         while size & 1:  # a pair is complete
-            peak = node_hash(self._peaks.pop(), peak)
+            peak = node_hash(self.peaks.pop(), peak)
             size >>= 1
-        self._peaks.append(peak)
+        self.peaks.append(peak)
         self.size += 1
 
     def root(self) -> bytes:
         """Root over everything appended so far."""
-        if not self._peaks:
+        if not self.peaks:
             return EMPTY_ROOT
-        *larger, root = self._peaks
+        *larger, root = self.peaks
         for peak in reversed(larger):
             root = node_hash(peak, root)
         return root

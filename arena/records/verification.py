@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -85,7 +85,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 class _RaceReferences(msgspec.Struct):
     """What one log says of one race. `contexts`: the distinct ones of its records, each with its first record."""
 
-    contexts: dict[model.Context, int]
+    contexts: dict[model.Context, int] = {}
     settlement: tuple[int, model.SettlementRecord] | None = None
     release: tuple[int, model.ReleaseRecord] | None = None
 
@@ -105,7 +105,7 @@ class References:
     def __init__(self) -> None:
         self._stated: dict[tuple[Any, ...], int] = {}  # rule, validator and fact -> the first record that states it
         self._wanted: dict[tuple[Any, ...], int] = {}  # the same -> the first record that refers to it
-        self._races: dict[tuple[str, str], _RaceReferences] = {}  # validator, race
+        self._races = defaultdict[tuple[str, str], _RaceReferences](_RaceReferences)  # by validator and race
 
     def take(self, validator: str, seq: int, payload: model.Payload) -> tuple[Rule, str] | None:
         """Note one record; what is wrong with it beside the ones before, or None."""
@@ -114,7 +114,7 @@ class References:
             isinstance(payload, model.AttemptRecord | model.EvaluationRecord | model.VerdictRecord)
             and payload.context.stage == "race"
         ):
-            self._race(validator, payload.context.race_id).contexts.setdefault(payload.context, seq)
+            self._races[validator, payload.context.race_id].contexts.setdefault(payload.context, seq)
         match payload:
             case model.AttemptRecord(ended="evaluated"):
                 stated(("attempt", validator, payload.attempt_id, payload.body_sha256), seq)
@@ -130,12 +130,12 @@ class References:
             case model.VerdictRecord():
                 wanted(("verdict", validator, payload.verdict.body_sha256), seq)
             case model.SettlementRecord():
-                race = self._race(validator, payload.race_id)
+                race = self._races[validator, payload.race_id]
                 if race.settlement:
                     return "settlement", f"record {race.settlement[0]} already settles race {payload.race_id}"
                 race.settlement = (seq, payload)
             case model.ReleaseRecord():
-                race = self._race(validator, payload.race_id)
+                race = self._races[validator, payload.race_id]
                 if race.release:
                     return "release", f"record {race.release[0]} already releases race {payload.race_id}"
                 race.release = (seq, payload)
@@ -167,9 +167,6 @@ class References:
                 elif missing := set(settled.drawn) - {problem.problem_id for problem in released.problems}:
                     found.append((released_at, "release", f"drawn problem {min(missing)} is not released"))
             yield from ((validator, *defect) for defect in found)
-
-    def _race(self, validator: str, race_id: str) -> _RaceReferences:
-        return self._races.setdefault((validator, race_id), _RaceReferences({}))
 
 
 def _settlement_defects(

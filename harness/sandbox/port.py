@@ -229,7 +229,8 @@ class GuestConversation:
                 try:
                     frame = encode_result(message.id, self._host.call(message.method, message.params))
                 except GuestCallError as error:
-                    frame = encode_error(message.id, error.code, error.message)
+                    refusal = {"code": _ERROR_NUMBER, "message": error.message, "data": error.code}
+                    frame = _frame({"jsonrpc": "2.0", "id": message.id, "error": refusal})
             if self._outgoing:
                 # Answers wait for the guest to read; one that asks on without reading is not speaking the protocol.
                 raise BreachError("protocol", "a request was sent before the last answer was read")
@@ -380,13 +381,6 @@ def build_init(job: GuestJob) -> bytes:
 def encode_result(request_id: int, result: object) -> bytes:
     """The frame that answers a request."""
     return _frame({"jsonrpc": "2.0", "id": request_id, "result": result})
-
-
-def encode_error(request_id: int, code: str, message: str) -> bytes:
-    """The frame that refuses a request with a code of the registry."""
-    return _frame(
-        {"jsonrpc": "2.0", "id": request_id, "error": {"code": _ERROR_NUMBER, "message": message, "data": code}}
-    )
 
 
 def _frame(message: dict[str, object]) -> bytes:

@@ -318,7 +318,7 @@ def _read_requirements(text: str) -> dict[str, list[Pair]]:
         values = value if isinstance(value, list) else [value]
         if not values or not all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in values):
             raise RefusedCallError(f"`requirements`: the value of {quoted(key)} is neither text nor a list of texts")
-        wanted[key] = [(key, one if isinstance(one, str) else str(one)) for one in values]
+        wanted[key] = [(key, str(one)) for one in values]
     if sum(map(len, wanted.values())) > REQUIREMENTS_MAX:
         raise RefusedCallError(f"`requirements` holds more than {REQUIREMENTS_MAX} values")
     return wanted

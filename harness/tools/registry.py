@@ -264,8 +264,6 @@ class Toolbox:
             outcome = tool.function(ToolContext(self._catalogue, work or WorkMeter()), **read)
         except RefusedCallError as refusal:
             return refuse(f"{tool.name}: {refusal}")
-        if not undeclared:
-            return outcome
         return msgspec.structs.replace(outcome, ignored_parameters=(*outcome.ignored_parameters, *undeclared))
 
 
