@@ -307,20 +307,16 @@ def _close_all(openers: ThreadPoolExecutor, waiting: deque[Future[Jail]]) -> Non
             opening.result().close()
 
 
-class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """How to start an agent without a jail: with the guest root's interpreter."""
-
-    root: GuestRoot
-
-    def open(self, limits: EpisodeLimits) -> Jail:
-        """A process that has just been started. Raises ArenaError V2002 when it cannot be."""
-        with contextlib.ExitStack() as stack:
-            folder = tempfile.TemporaryDirectory(prefix="arena-reference-", ignore_cleanup_errors=True)
-            home = stack.enter_context(folder)
-            environment = {**guest_environment(self.root.path), "HOME": home, "TMPDIR": home}
-            process = start_process(guest_command(self.root.path), environment, folder=home)
-            bounds = port.build_bounds(limits, identity=None, is_alone_with_uid=False)
-            return Jail(process, limits, bounds, stack.pop_all())
+def open_unjailed(root: GuestRoot, limits: EpisodeLimits) -> Jail:
+    """A process without a jail, just started with the guest root's interpreter. Raises ArenaError V2002 when it cannot
+    be."""
+    with contextlib.ExitStack() as stack:
+        folder = tempfile.TemporaryDirectory(prefix="arena-reference-", ignore_cleanup_errors=True)
+        home = stack.enter_context(folder)
+        environment = {**guest_environment(root.path), "HOME": home, "TMPDIR": home}
+        process = start_process(guest_command(root.path), environment, folder=home)
+        bounds = port.build_bounds(limits, identity=None, is_alone_with_uid=False)
+        return Jail(process, limits, bounds, stack.pop_all())
 
 
 EntryMode = Literal["root", "root-userns", "user"]

@@ -8,6 +8,7 @@ bubblewrap, Landlock, and the ways into each in the order of preference, lazily:
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import shutil
@@ -25,7 +26,7 @@ from foundation.errors import ArenaError
 from foundation.logs import get_logger
 from harness.limits import EpisodeLimits
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
-from harness.sandbox.jail import Bubblewrap, EntryMode, JailSandbox, Reference
+from harness.sandbox.jail import Bubblewrap, EntryMode, JailSandbox, open_unjailed
 from harness.sandbox.landlock import SCOPES_ABI, Landlock, UidMode, landlock_abi, sweep_work_directories
 from harness.sandbox.port import OPEN_FILES, GuestCallError, GuestJob, Sandbox, SandboxLevel
 from harness.sandbox.processes import Cgroups, find_cgroups
@@ -162,7 +163,7 @@ def open_sandbox(
         python_version=root.minor_version,
         may_race=False,
     )
-    return JailSandbox(Reference(root=root).open, level, slots=slots, admitted=reference_sha256s)
+    return JailSandbox(functools.partial(open_unjailed, root), level, slots=slots, admitted=reference_sha256s)
 
 
 def level_fixes(state_dir: Path, wanted: str = "auto") -> tuple[str, ...]:
