@@ -138,8 +138,7 @@ async def gather_supplement(store: PostgresStore, log: LogRange, request: Reques
         if record.seq < log.first_seq or selection.reason(record.seq, content):
             lines[record.seq] = msgspec.json.encode(log_row(record))
     names = {one.subject.agent_version_id: scrub(one.name) for one in await store.submissions()}
-    void = {one.race_id for one in found if await _is_void(store, log, one.race_id)}
-    in_force = {one.agent_version_id for one in found if one.race_id not in void}
+    in_force = {one.agent_version_id for one in found if not await _is_void(store, log, one.race_id)}
     return Supplement(
         names=names,
         policies=policies,

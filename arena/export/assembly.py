@@ -237,8 +237,7 @@ def assemble(page: Page, selection: Selection, last_seq: int, policies: Mapping[
     """The page's records as they go out, in order. `last_seq`: the end of the whole export; `policies`: by hash, those
     that settlements of the log state."""
     most = selection.request.row_bytes_max
-    frames = {name: frame for name, frame in page.frames.items() if frame.size <= most}
-    restored = {name: restore_frame(frame.content, frame.size) for name, frame in frames.items()}
+    restored = {name: restore_frame(one.content, one.size) for name, one in page.frames.items() if one.size <= most}
     bodies = page.bodies | restored  # empty: can't be restored
     rows = []
     for record, content, reason in zip(page.records, page.contents, page.reasons, strict=True):

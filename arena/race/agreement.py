@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from arena.chain.port import Commitment, Metagraph
 from arena.race.machine import AnchoredLog, ProgressClaims, RaceSettled, RaceState
-from arena.race.schedule import ANCHOR, RECEIPT, ROLLS, Roll, Timeline
+from arena.race.schedule import ANCHOR, RECEIPT, Roll, Timeline
 from arena.race.scores import Pair, SettlementInputs, results_of_field
 from arena.race.settle import CANCELLED, differences
 from arena.records.model import SettlementRecord
@@ -238,14 +238,14 @@ def reveal_gate(states: Iterable[RaceState], validator: str) -> RevealGate:
     none of them (0) where the chain did not hold what this validator anchored."""
     shown: dict[str, int] = {}
     for state in states:
-        for roll in ROLLS:
-            read, own = state.read(ANCHOR[roll]), state.stated(ANCHOR[roll])
+        for roll, moment in ANCHOR.items():
+            read, own = state.read(moment), state.stated(moment)
             if read is None:
                 continue
             held = {commitment.hotkey: commitment.sha256 for commitment in read.commitments}
-            is_ours = own is not None and held.get(validator) == own.sha256
+            size = own.size if own is not None and held.get(validator) == own.sha256 else 0
             about = state.race_id if roll == "results" else ""
-            shown[about] = max(shown.get(about, 0), own.size if own is not None and is_ours else 0)
+            shown[about] = max(shown.get(about, 0), size)
     return shown
 
 

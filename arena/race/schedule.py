@@ -14,8 +14,6 @@ from arena.policy import EmbargoRules, Policy, RaceRules
 RaceMoment = Literal["closing", "field_anchor", "field_receipt", "settling", "results_receipt", "countersign"]
 Roll = Literal["field", "results"]
 
-ROLLS: tuple[Roll, ...] = ("field", "results")
-
 # The moments at which a roll's anchors and its receipts are read.
 ANCHOR: dict[Roll, RaceMoment] = {"field": "field_anchor", "results": "settling"}
 RECEIPT: dict[Roll, RaceMoment] = {"field": "field_receipt", "results": "results_receipt"}

@@ -134,7 +134,7 @@ def score_field(
         return problem_id in counts.stopped and any(score(each, problem_id).state == "missing" for each in field)
 
     void = tuple(filter(is_void, drawn))
-    counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
+    counted = [problem_id for problem_id in drawn if problem_id not in void]
     ordered = sorted(field, key=lambda candidate: candidate.subject.agent_version_id)
     *agents, last = (
         AgentScore(candidate=one, problems=tuple(score(one, problem_id) for problem_id in counted))

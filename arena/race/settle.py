@@ -152,8 +152,6 @@ def _settled(
     crown = {_id(agent): race_score_e4(agent, lambda_e4) for agent in ranked}
     if promotion.kind == "window":
         crown = weights.weighted_scores(crown, relevant_history(inputs), promotion.window_races)
-    # (wins, losses) against the incumbent on this race's draw; zeros without one
-    duels = {_id(agent): weights.duel(agent, incumbent) if incumbent else (0, 0) for agent in ranked}
     # the control agent stands in an empty seat, and for a top agent that does not race
     stands = incumbent or scores.control
     evidence = _evidence(inputs, ranked, counted, stands) if promotion.kind == "evidence" else UNSET
@@ -164,7 +162,7 @@ def _settled(
     for place, agent in enumerate(ranked, start=1):
         subject = agent.candidate.subject
         low_e4, high_e4 = bootstrap_interval(agent, lambda_e4, picks)
-        wins, losses = duels[subject.agent_version_id]
+        wins, losses = weights.duel(agent, incumbent) if incumbent else (0, 0)  # on this race's draw
         standings.append(
             Standing(
                 rank=place,

@@ -26,7 +26,7 @@ from arena.race import agreement, machine
 from arena.race.admission import field_standings, seat, select_candidates
 from arena.race.decider import decide, race_items
 from arena.race.machine import Event, RaceObservation, RaceOpened, RaceSettled, RaceState, apply, force_of, succession
-from arena.race.schedule import ROLLS, Timeline, opening_ms, timeline, timeline_refusal
+from arena.race.schedule import ANCHOR, Timeline, opening_ms, timeline, timeline_refusal
 from arena.race.scores import Pair, compared_with_others
 from arena.race.settle import differences, settle
 from arena.race.weights import evidence_before
@@ -212,7 +212,7 @@ class RaceClock:
 
     def _explain(self, state: RaceState, end: RaceSettled) -> None:
         """Keep why a race ended with another settlement than this node's."""
-        failure = agreement.explain_end(state, end, {roll: self.peers.held(state, roll) for roll in ROLLS})
+        failure = agreement.explain_end(state, end, {roll: self.peers.held(state, roll) for roll in ANCHOR})
         before, is_first, own = self.missed, self.not_ours is None and self.missed is None, state.proposed
         self.not_ours = self.missed = None
         if failure is not None:
