@@ -36,7 +36,7 @@ from arena.records.model import CountedLog, SettlementRecord
 from arena.store.location import StoreLocation
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import PEER_AWAY
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from neurons.health.status import PeerRules
 from neurons.loops.node import Node, Sharing
@@ -230,8 +230,9 @@ class RacePeers:
     async def _pull_one(self, wanted: PullJob, peers: Sequence[Peer], within_s: float) -> None:
         pulled = await self.sharing.puller.pull(wanted, peers, within_s=within_s)
         about = {"validator": wanted.validator, "race": wanted.race_id}
-        for complaint in pulled.complaints:
-            self._complain(complaint.peer, complaint.failure, **about)
+        for each in pulled.complaints:
+            code, detail = each.failure.code, each.failure.detail
+            self._node.log.warning("peer", peer=each.peer, code=code, detail=detail, **about)
         if pulled.unfit is not None:
             self._unfit.add(wanted)
             self._node.log.warning("log", code=pulled.unfit.code, detail=pulled.unfit.detail, **about)
@@ -247,20 +248,24 @@ class RacePeers:
         return next((one for one in answers if one is not None and is_it(settlement_sha256(one))), None)
 
     async def _ask(self, peer: Peer, question: Question[Answer], state: RaceState) -> Answer | None:
-        """A peer's answer in a race; None where it has none or is at fault, which is said in the log."""
+        """A peer's answer in a race, as `ask_peer`."""
         within_s = (answer_ms(state.opened.policy.race) if state.opened else ANSWER_MS_MAX) / 1_000
         async with self._asking:
-            try:
-                async with asyncio.timeout(within_s):
-                    return await self.sharing.peers.ask(peer, question)
-            except TimeoutError:
-                self._complain(peer.hotkey, Failure(code=PEER_AWAY, detail=f"no answer within {within_s:g} s"))
-            except ArenaError as error:
-                self._complain(peer.hotkey, error.failure)
-            return None
+            return await ask_peer(self.sharing.peers, peer, question, within_s, self._node.log.warning)
 
-    def _complain(self, peer: str, failure: Failure, **about: str) -> None:
-        self._node.log.warning("peer", peer=peer, code=failure.code, detail=failure.detail, **about)
+
+async def ask_peer(
+    peers: HttpPeers, peer: Peer, question: Question[Answer], within_s: float, say: Callable[..., object]
+) -> Answer | None:
+    """A peer's answer; None where it has none, is late or at fault, which is said in the log by `say`."""
+    try:
+        async with asyncio.timeout(within_s):
+            return await peers.ask(peer, question)
+    except TimeoutError:
+        say("peer", peer=peer.hotkey, code=PEER_AWAY, detail=f"no answer within {within_s:g} s")
+    except ArenaError as error:
+        say("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
+    return None
 
 
 def race_of(roll: Roll, state: RaceState) -> str:
@@ -296,7 +301,7 @@ class AddressLoop:
 
 
 HEAR_EVERY_S = 60.0
-ANSWER_S = 10.0  # a start waits no longer for the others
+ANSWER_S = 10.0  # neither a start nor a hearing waits longer for the others
 
 
 def exchange_port(settings: Settings) -> int:
@@ -386,9 +391,8 @@ class SharingLoop:
         miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._ports.permits]
         commitments = await self._node.chain.commitments(miners, metagraph.block)
         delivered, complaints = await self._relay.fetch(tuple(commitments.values()), peers)
-        for complaint in complaints:
-            code, detail = complaint.failure.code, complaint.failure.detail
-            self._node.log.warning("peer", peer=complaint.peer, code=code, detail=detail)
+        for each in complaints:
+            self._node.log.warning("peer", peer=each.peer, code=each.failure.code, detail=each.failure.detail)
         if delivered:
             self._node.log.info("sources relayed", count=len(delivered))
         self._relayed = metagraph.block
@@ -396,7 +400,9 @@ class SharingLoop:
     async def hear(self) -> None:
         """Ask every peer how far it is with the race: under which rules it runs is seen by that."""
         if (race := self._race()) is not None:
-            await asyncio.gather(*(self._hear(peer, ProgressQuestion(race=race.race_id)) for peer in self.peers()))
+            for peer, said in await self._answers(self.peers(), ProgressQuestion(race=race.race_id)):
+                rules = {"policy_sha256": said.policy_sha256, "guest_sha256": said.guest_sha256}
+                self._seen[peer.hotkey] = PeerRules(hotkey=peer.hotkey, **rules)
 
     def peers(self) -> list[Peer]:
         """The other validators that publish an address, as of the final block seen last, but for those ignored."""
@@ -405,31 +411,19 @@ class SharingLoop:
     async def own_notes(self) -> list[str]:
         """The newest signed state of this node's log that each other validator holds. One that does not answer soon, or
         shows what this hotkey did not sign, proves nothing."""
-        node = self._node
-        question = NoteQuestion(validator=node.signer.hotkey)
-
-        async def ask(peer: Peer) -> str:
-            try:
-                async with asyncio.timeout(ANSWER_S):
-                    note = await self._ports.peers.ask(peer, question) or ""
-                return note if note and read_checkpoint(note, verify).validator == node.signer.hotkey else ""
-            except (ArenaError, TimeoutError) as error:
-                node.log.info("peer holds no note of ours", peer=peer.hotkey, reason=str(error))
-                return ""
-
+        node, notes = self._node, list[str]()
         try:
             peers = self._ports.others(await node.chain.metagraph(), node.signer.hotkey)
         except ArenaError as error:
             node.log.warning("others were not asked for our notes", code=error.failure.code)
             return []
-        return [note for note in await asyncio.gather(*map(ask, peers)) if note]
+        for _, note in await self._answers(peers, NoteQuestion(validator=node.signer.hotkey)):
+            with contextlib.suppress(ArenaError):
+                notes += [note] if read_checkpoint(note, verify).validator == node.signer.hotkey else []
+        return notes
 
-    async def _hear(self, peer: Peer, question: ProgressQuestion) -> None:
-        try:
-            said = await self._ports.peers.ask(peer, question)
-        except ArenaError as error:
-            self._node.log.info("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
-            return
-        if said is not None:
-            rules = {"policy_sha256": said.policy_sha256, "guest_sha256": said.guest_sha256}
-            self._seen[peer.hotkey] = PeerRules(hotkey=peer.hotkey, **rules)
+    async def _answers(self, peers: Sequence[Peer], question: Question[Answer]) -> list[tuple[Peer, Answer]]:
+        """What peers answer that are asked at once, beside who said it."""
+        asked = (ask_peer(self._ports.peers, peer, question, ANSWER_S, self._node.log.info) for peer in peers)
+        answers = zip(peers, await asyncio.gather(*asked), strict=True)
+        return [(peer, answer) for peer, answer in answers if answer is not None]
