@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from arena.bank.batch import BatchExplainer
 from arena.exchange.peer_logs import HeldLog, PeerLogStore
+from arena.export.model import LogRow
 from arena.policy import Policy
 from arena.race.admission import RaceRecords, is_success
 from arena.race.draw import SuiteEnd, suite_ends
@@ -200,8 +201,7 @@ def take_pulled(records: RaceRecords, held: PeerLogStore, log: HeldLog) -> None:
     """Take in what a pulled log says of its race. Raises ArenaError V2050 and V2064 as `read_race`."""
     for row in held.rows(log):
         if row.content is not None:
-            payload = _checked(row.validator, row.seq, row.content_sha256, bytes(row.content))
-            records.take(row.validator, row.seq, row.content_sha256, payload)
+            records.take(row.validator, row.seq, row.content_sha256, _payload(row))
 
 
 def replay_race(
@@ -229,13 +229,10 @@ def replay_race(
     return settle(inputs), inputs
 
 
-def _payload(record: SignedRecord) -> Payload:
-    return _checked(record.validator, record.seq, record.content_sha256, record.content)
-
-
-def _checked(validator: str, seq: int, content_sha256: str, content: bytes) -> Payload:
-    if hashlib.sha256(content).hexdigest() != content_sha256:
-        raise ArenaError("V2050", f"record {seq} of {validator}: its bytes are not those of its hash")
+def _payload(record: SignedRecord | LogRow) -> Payload:
+    content = bytes(record.content or b"")
+    if hashlib.sha256(content).hexdigest() != record.content_sha256:
+        raise ArenaError("V2050", f"record {record.seq} of {record.validator}: its bytes are not those of its hash")
     return decode_content(content).payload
 
 
