@@ -123,19 +123,16 @@ def _judges(rubric: Rubric, base_url: str, ledger: Ledger) -> tuple[Judge, ...]:
 
     Raises ArenaError U3001 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
     """
-    from judge.client import OpenAIJudge
+    from neurons.settings.settings import Endpoint
     from neurons.worker.ports import open_judges
 
-    if not base_url:
-        return tuple(MeteredJudge(judge, ledger) for judge in open_judges(rubric))
-    places = [place.strip() for place in base_url.split(",")]
-    if len(places) not in (1, len(rubric.models)):
+    places = [place.strip() for place in base_url.split(",")] if base_url else []
+    if len(places) not in (0, 1, len(rubric.models)):
         detail = f"--base-url names {len(places)} endpoints for {len(rubric.models)} models"
         raise ArenaError("V2030", f"{detail}: give one, or one for each")
-    key = os.environ.get("OPENAI_API_KEY", "")
-    pairs = zip(rubric.models, itertools.cycle(places), strict=False)
-    judges = (OpenAIJudge(model=model, base_url=place, api_key=key) for model, place in pairs)
-    return tuple(MeteredJudge(judge, ledger) for judge in judges)
+    key, pairs = os.environ.get("OPENAI_API_KEY", ""), zip(rubric.models, itertools.cycle(places), strict=False)
+    endpoints = [Endpoint(name="judge", base_url=place, api_key=key, models=(model,)) for model, place in pairs]
+    return tuple(MeteredJudge(judge, ledger) for judge in open_judges(rubric, endpoints))
 
 
 def rubric_of(policy: str, models: str) -> Rubric:

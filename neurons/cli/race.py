@@ -17,7 +17,7 @@ import typer
 from arena.bank.batch import Disclosure, check_release, read_batch
 from arena.race.forecast import day_of, spent
 from arena.race.forecast import forecast as predict
-from arena.race.weights import UNIT, held_by_hotkey
+from arena.race.weights import UNIT, WeightCase, held_by_hotkey, reference_vector
 from arena.records.model import SettlementRecord
 from foundation.codes import PEER_LACKS, TAIL_LACKS
 from foundation.errors import ArenaError, counted
@@ -298,8 +298,6 @@ def weights(
     Prints one JSON line per case: its case_id with uids and weights, or with the name of the error that impossible
     shares raise. Exit code 2 for a malformed line.
     """
-    from arena.race.weights import WeightCase, reference_vector
-
     with cases.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():

@@ -22,6 +22,7 @@ from arena.chain.port import LOCAL_NETWORK, Metagraph, Signer, Subtensor, is_loc
 from arena.race.draw import permitted_validators
 from arena.race.weights import evidence_text
 from arena.records.log import agent_version_id
+from arena.store.location import read_location
 from arena.submissions.submission import SignedSubmission
 from foundation.canonical import text_hash
 from foundation.codes import PEER_AWAY, Owner
@@ -440,7 +441,6 @@ def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
 def _how_to_view(settings: Settings, door: DoorAnswer) -> str:
     """How a trace of this validator is looked at: by its store, where that is on this machine, else by its pages."""
     from arena.door.client import at_port
-    from arena.store.location import read_location
 
     if settings.network == LOCAL_NETWORK and read_location(settings.state_dir) is not None:
         return f"arena view NUMBER --state-dir {settings.state_dir}"

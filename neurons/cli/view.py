@@ -16,6 +16,7 @@ import typer
 
 from arena.bank.batch import Explain
 from arena.chain.keys import verify
+from arena.export.assembly import counted_rubric
 from arena.export.files import LOG, MANIFEST, read_manifest, read_rows, read_scrubbed
 from arena.export.model import LogRow
 from arena.policy import Policy
@@ -28,6 +29,7 @@ from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli import options
 from neurons.cli.presenter import EXIT_FAILED, refuse, show
 from neurons.cli.records import record_row
+from neurons.race.sentences import names_of
 
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
@@ -76,9 +78,7 @@ async def traces_of_store(
     """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing. `explain`
     says what problems asked."""
     from arena.export.agents import settlements_in
-    from arena.export.assembly import counted_rubric
     from arena.view.reading import TraceView, chain_fact
-    from neurons.race.sentences import names_of
 
     stated, found = await options.logs_of(store, validator), list[tuple[SignedRecord, EvaluationRecord]]()
     for log in stated:
@@ -113,7 +113,6 @@ async def traces_of_store(
 def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
     """The trajectories of an export, as its views have them. Raises ArenaError V2050 for a damaged file."""
     from arena.export.agents import stated_supplement
-    from arena.export.assembly import counted_rubric
 
     shards = sorted((folder / LOG).glob("*.jsonl.zst"))
     stated = stated_supplement(folder, read_manifest(folder))

@@ -16,12 +16,18 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+import numpy as np
+import psutil
 
+from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import LOCAL_NETWORK, StatePrunedError, Subtensor, is_local
 from arena.race.schedule import qualified_within_ms, shared_closes_ms
+from arena.store.embedded import start_embedded
+from arena.store.postgres import PostgresStore
 from foundation.codes import CHAIN_STANDS, FILES_LACKING, lookup
 from foundation.errors import ArenaError, counted, redacted
 from harness.catalogue.native import open_catalogue
+from harness.sandbox.probe import level_fixes, open_sandbox
 from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS, DAY_MS, duration
 from neurons.loops.operator_files import with_held_release
 from neurons.node import opening
@@ -93,8 +99,6 @@ def check_release(settings: Settings) -> DoctorCheck:
 
 def check_memory(settings: Settings) -> DoctorCheck:
     """Memory that can be used now, for the index, Postgres and the jails."""
-    import psutil
-
     return _judge_bytes("", psutil.virtual_memory().available, *MEMORY_BYTES)
 
 
@@ -123,8 +127,6 @@ def _judge_bytes(place: str, free: int, least: int, good: int) -> DoctorCheck:
 
 def check_engine(settings: Settings) -> DoctorCheck:
     """The index opens, unless the start makes it; numba compiles for this processor, where it is installed."""
-    import numpy as np
-
     found = f"numpy {np.__version__}"
     if _is_indexed(settings):
         path = catalogue_path(settings)
@@ -140,8 +142,6 @@ def check_engine(settings: Settings) -> DoctorCheck:
 
 def check_sandbox(settings: Settings) -> DoctorCheck:
     """The jail that holds here after its self-test, by the code that opens it for a race, on the policy's Python."""
-    from harness.sandbox.probe import level_fixes, open_sandbox
-
     state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
     level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted).level
     fix = "" if level.may_race else " or: ".join(level_fixes(state_dir, wanted)) or "set --sandbox auto"
@@ -153,7 +153,6 @@ def check_sandbox(settings: Settings) -> DoctorCheck:
 def check_postgres(settings: Settings) -> DoctorCheck:
     """The embedded server starts, or the server of the DSN takes this hotkey's login."""
     if dsn := settings.database_dsn.get_secret_value():
-        from arena.store.postgres import PostgresStore
 
         async def dial() -> None:
             hotkey, is_free = signer_of(settings).hotkey, not _runs(settings)
@@ -161,8 +160,6 @@ def check_postgres(settings: Settings) -> DoctorCheck:
 
         asyncio.run(dial())
         return DoctorCheck("ok", f"{redacted(dsn)} answers, with the schema and the login of this hotkey")
-    from arena.store.embedded import start_embedded
-
     if (settings.state_dir / "postgres").is_dir():
         start_embedded(settings.state_dir).stop()
         return DoctorCheck("ok", f"the embedded server of {settings.state_dir} was started, or runs")
@@ -237,8 +234,6 @@ def check_queue(settings: Settings) -> DoctorCheck:
 
 def check_bank(settings: Settings) -> DoctorCheck:
     """Enough sealed batches for the races to come; on the local network a node makes its own."""
-    from arena.chain.opening import open_beacon, open_timelock
-
     policy, timelock = policy_of(settings), open_timelock(settings.network)
     bank = opening.open_bank(settings, policy, (), open_beacon(settings.network, unix_ms), timelock)
     level = bank.level(shared_closes_ms(unix_ms(), policy.race), unix_ms())

@@ -49,11 +49,6 @@ def chosen_endpoints(settings: Settings, policy: Policy) -> tuple[tuple[Endpoint
     contradict each other, a cap without the prices that it needs, or a key's variable that is not set.
     """
     named, judges = named_endpoints(settings), named_endpoints(settings, "judge")
-    if settings.judge_base_url and judges:
-        raise ArenaError("V2030", "judge_base_url is set and an entry of [[upstreams]] is the judge's: leave one out")
-    if settings.judge_base_url:
-        key = settings.judge_api_key.get_secret_value()
-        judges = (Endpoint(name="judge", base_url=settings.judge_base_url, api_key=key, role="judge"),)
     if not named and not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
         detail = f"policy {policy.name} names {policy.inference.models[0]} and no model endpoint is set"
         raise ArenaError(NO_ENDPOINT, detail)
@@ -185,11 +180,13 @@ def named_endpoints(settings: Settings, role: Literal["agents", "judge"] = "agen
     """The endpoints that the settings name for agents' models or for judges, with their keys. Raises ArenaError
     V2030."""
     entries = [one for one in settings.upstreams if one.role == role]
-    if role == "agents" and settings.openai_base_url and entries:
-        raise ArenaError("V2030", "openai_base_url and [[upstreams]] are both set: make it one entry of [[upstreams]]")
-    if role == "agents" and settings.openai_base_url:
-        key = settings.openai_api_key.get_secret_value()
-        return (Endpoint(name="model", base_url=settings.openai_base_url, api_key=key),)
+    name, setting, url, key = "model", "openai_base_url", settings.openai_base_url, settings.openai_api_key
+    if role == "judge":
+        name, setting, url, key = "judge", "judge_base_url", settings.judge_base_url, settings.judge_api_key
+    if url and entries:
+        raise ArenaError("V2030", f"{setting} and [[upstreams]] of {role} are both set: make it one entry of those")
+    if url:
+        return (Endpoint(name=name, base_url=url, api_key=key.get_secret_value(), role=role),)
     names = [one.name for one in settings.upstreams]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise ArenaError("V2030", f"two entries of [[upstreams]] are called {twice}")
