@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
 TURNS_MAX = 25  # of an episode, where --decode says nothing else
+_UNKNOWN = "nothing is known of its training"
 
 
 @dataclass(frozen=True)
@@ -200,14 +201,11 @@ def _open_endpoint(asked: _Request, bench: RunContext, stack: ExitStack) -> _Sub
         place = Place(flags=tuple(asked.flags.named().items()), alike=alike_of(bench))
         episodes = ModelEpisodes(place=place, url=asked.target, model=how.model, decode=plan.decode)
         executor = stack.enter_context(open_executor(how.cluster, 0, 0, state_dir=asked.flags.state_dir))
-        run = by_executor(plan.parallel, episodes, executor)
-    else:
-        upstream = open_endpoint("model", asked.target)
-
-        def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
-            return bench.ask_all(jobs, upstream, how.model, plan.decode, plan.parallel)
-
-    return _Subject(run, plan, bench, "nothing is known of its training")
+        return _Subject(by_executor(plan.parallel, episodes, executor), plan, bench, _UNKNOWN)
+    upstream = open_endpoint("model", asked.target)
+    return _Subject(
+        lambda jobs: bench.ask_all(jobs, upstream, how.model, plan.decode, plan.parallel), plan, bench, _UNKNOWN
+    )
 
 
 def _open_folder(asked: _Request, bench: RunContext, stack: ExitStack) -> _Subject:
@@ -224,11 +222,10 @@ def _open_folder(asked: _Request, bench: RunContext, stack: ExitStack) -> _Subje
     if not how.sampler:
         say_device("evaluated")
     found = open_candidate(Path(asked.target), asked.problems, open_sampler=open_server if how.sampler else None)
-
-    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
-        return bench.sample(jobs, found.sampler, found.codec, plan.decode, plan.parallel)
-
-    return _Subject(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
+    return _Subject(
+        lambda jobs: bench.sample(jobs, found.sampler, found.codec, plan.decode, plan.parallel),
+        *(plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256),
+    )
 
 
 def _open_agent(asked: _Request, bench: RunContext, stack: ExitStack) -> _Subject:

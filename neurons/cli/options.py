@@ -325,9 +325,7 @@ def state_folder(given: Path | None) -> Path:
     """The state folder that a flag names, else the one set, in the settings file too, or the system's. Raises
     ArenaError V2030 for a wrong setting."""
     if given is None and (os.environ.get("ARENA_CONFIG") or Path("arena.toml").is_file()):
-        from neurons.settings.settings import resolve
-
-        given = resolve({}).settings.state_dir
+        given = settings_of({}).state_dir
     folder = given or default_state_dir()
     return folder.resolve() if folder.is_symlink() else folder  # `demo/latest`: a server is known by its own path
 

@@ -21,7 +21,7 @@ from arena.race.weights import UNIT, WeightCase, held_by_hotkey, reference_vecto
 from arena.records.model import SettlementRecord
 from foundation.codes import PEER_LACKS, TAIL_LACKS
 from foundation.errors import ArenaError, counted
-from neurons.cli.options import StateDirOption, StoreFlags, ValidatorOption, command, logs_of, policy_named
+from neurons.cli.options import StateDirOption, StoreFlags, ValidatorOption, command, logs_of, policy_named, settings_of
 from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, refuse, show, table_text
 from neurons.race.sentences import names_of, top_sentence
 from problems.titles import encode_accepted
@@ -185,9 +185,8 @@ def forecast(
     from neurons.health.status import dollars
     from neurons.settings.endpoints import episode_costs, most_of_episode, prices_of
     from neurons.settings.inputs import policy_of, unix_ms
-    from neurons.settings.settings import resolve
 
-    settings = resolve({"state_dir": state_dir}, config).settings
+    settings = settings_of({"state_dir": state_dir}, config)
     upstreams, judges = ([one for one in settings.upstreams if one.role == role] for role in ("agents", "judge"))
     state, rows, coming = StoreFlags(state_dir=settings.state_dir).run(_read_ledger)
     policy = state.opened.policy if state and state.opened else policy_of(settings)
