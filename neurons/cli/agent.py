@@ -19,6 +19,7 @@ from foundation.canonical import text_hash
 from foundation.codes import NOT_RECORDED, lookup
 from foundation.durable_files import coded
 from foundation.errors import ArenaError, printable, render
+from judge.verdict import Verdict
 from neurons.cli.options import BenchFlags, command, shipped_path
 from neurons.cli.presenter import EXIT_FAILED, badge, exit_code, is_json, refusal, say, share_text, show
 from neurons.practice.opening import Choice
@@ -194,8 +195,6 @@ def _line(cells: Sequence[str]) -> str:
 
 def _cells(row: RunRow) -> tuple[str, ...]:
     """One row: what was asked, rules met of rules asked, coefficient, and how it ended."""
-    from judge.verdict import Verdict
-
     asked = row.problem.problem_id, row.problem.bucket
     if row.evaluation is None:
         return (*asked, "not run", "-", "-", "-", row.failure.code if row.failure else "")

@@ -27,6 +27,7 @@ from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 from problems.model import Problem
 from training.model import Decode
+from training.models.opening import require_candidate
 
 if TYPE_CHECKING:
     from training.evaluation.report import Estimate, EvalReport, EvaluationPlan
@@ -176,8 +177,6 @@ def _kind_of(target: str) -> Literal["agent", "endpoint", "folder"]:
 
 def _require_subject(target: str, how: SubjectFlags) -> None:
     """The flags name one that can be examined: said at once, before anything is opened."""
-    from training.models.opening import require_candidate
-
     is_folder = _kind_of(target) == "folder"
     named = is_folder and bool(how.sampler) == bool(how.model)
     if (is_folder and not named) or (how.sampler and not (named and _is_url(how.sampler))):

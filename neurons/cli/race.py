@@ -17,12 +17,14 @@ import typer
 from arena.bank.batch import Disclosure, check_release, read_batch
 from arena.race.forecast import day_of, spent
 from arena.race.forecast import forecast as predict
+from arena.race.settle import differences
 from arena.race.weights import UNIT, WeightCase, held_by_hotkey, reference_vector
 from arena.records.model import SettlementRecord
 from foundation.codes import PEER_LACKS, TAIL_LACKS
 from foundation.errors import ArenaError, counted
 from neurons.cli.options import StateDirOption, StoreFlags, ValidatorOption, command, logs_of, policy_named, settings_of
 from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, refuse, show, table_text
+from neurons.health.status import dollars
 from neurons.race.sentences import names_of, top_sentence
 from problems.titles import encode_accepted
 
@@ -182,7 +184,6 @@ def forecast(
     the tables `upstreams` now, caps those of the table `budget`. At most is what it costs if every episode meets
     its policy's limits.
     """
-    from neurons.health.status import dollars
     from neurons.settings.endpoints import episode_costs, most_of_episode, prices_of
     from neurons.settings.inputs import policy_of, unix_ms
 
@@ -252,7 +253,6 @@ def replay(
     is compared: the table shows how the race would have ended.
     """
     from arena.exchange.peer_logs import PeerLogStore
-    from arena.race.settle import differences
     from neurons.race.log import read_race, replay_race
     from neurons.settings.inputs import held_path
 

@@ -19,6 +19,7 @@ import typer
 
 from arena.chain.keys import HttpAuth
 from arena.chain.port import LOCAL_NETWORK, Metagraph, Signer, Subtensor, is_local
+from arena.race.admission import asked_count
 from arena.race.draw import permitted_validators
 from arena.race.weights import evidence_text
 from arena.records.log import agent_version_id
@@ -165,7 +166,6 @@ async def submit(
     there.
     """
     from arena.door.client import deliver, would_take
-    from arena.race.admission import asked_count
     from neurons.settings.inputs import policy_of
 
     settings = chain.settings(**vars(key), policy=policy)

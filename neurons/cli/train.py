@@ -24,6 +24,7 @@ from neurons.practice.opening import open_bench, open_endpoint
 from training.agents import NAME, make_reentry
 from training.guards import GuardStopError
 from training.models.estimate import Work, estimate_run
+from training.models.opening import find_device, require_model, save_served
 from training.recipe import Recipe, read_recipe, require_runnable
 from training.run import LINEAGE, OF_FIRST, PreemptionError, launched, lineage_chain, open_checkpoint
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 def say_device(work: str) -> None:
     """What `work` runs on, on stderr, with a warning where the machine has a GPU that torch can't use."""
-    from training.models.opening import find_device
-
     device = find_device()
     typer.echo(f"{work} on {device.describe()}", err=True)
     if device.warning:
@@ -90,8 +89,6 @@ def train(
     Ray cluster, which see tokenizer and index under the same paths.
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
     """
-    from training.models.opening import require_model
-
     plan = read_recipe(recipe)
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
@@ -196,8 +193,6 @@ def reenter(
     where it asks for a key), and submit the agent file as any miner does. The id carries the served weights' hash, so
     records name them. A recipe's sampler is served so too, under the name that its `sampler_model` gives.
     """
-    from training.models.opening import save_served
-
     if not NAME.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is not a model name: letters, digits, dot, dash, underscore, at most 41")
     open_checkpoint(run)
@@ -217,8 +212,6 @@ def show_plan(plan: Recipe) -> None:
 
     Raises ArenaError V2124 for a model of unknown shape, V2027 for a corpus that can't be read.
     """
-    from training.models.opening import find_device
-
     work, assumed = count_work(plan)
     estimate, device = estimate_run(plan, work), find_device()
     fields: list[tuple[str, object]] = [

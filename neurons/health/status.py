@@ -264,36 +264,27 @@ def assess(
     )
 
 
-def _point(code: str, about: str, *, is_urgent: bool = True) -> Point:
+def _point(code: str, about: str, *, fix: str = "", is_urgent: bool = True) -> Point:
     entry = codes.lookup(code)
     text = f"{entry.title}: {about}" if about else entry.title
-    return Point(code=code, about=text, fix=entry.remedy, is_urgent=is_urgent)
+    return Point(code=code, about=text, fix=fix or entry.remedy, is_urgent=is_urgent)
 
 
 def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
-    ending = node.ending
+    ending, fix = node.ending, ""
     if ending is not None and ending.failure is not None:
         failure, waited_ms = ending.failure, now_ms - ending.since_ms
         is_waiting = bool(ending.since_ms) and now_ms - ending.at_ms <= SILENT_MS
         is_outage = failure.code in _OUTAGES and waited_ms <= WAITING_LONG_MS
         about = f"{failure.detail}; the start has waited {duration(waited_ms)} for it"
         yield _point(failure.code, about if is_waiting else failure.detail, is_urgent=not (is_waiting and is_outage))
-        if not is_waiting:
-            yield _silent(node, f"it ended with {failure.code}")
-    elif ending is not None:
-        yield _silent(node, "it was stopped and has not been started again")
-    elif node.beat is None:
+        if is_waiting:
+            return
+    if node.log:
+        fix = f"read the end of its log ({node.log}), then start it: `arena validator`"
+    elif node.beat is None and ending is None:
         fix = "name the node's folder by --state-dir or --config, or start it: `arena validator`"
-        yield replace(_point("V2116", "it never ran with this state folder"), fix=fix)
-    else:
-        age_ms = now_ms - node.beat.beat_ms
-        where = "old" if age_ms >= 0 else "ahead of this host's clock"
-        yield _silent(node, f"its last heartbeat is {duration(abs(age_ms))} {where}")
-
-
-def _silent(node: NodeFile, about: str) -> Point:
-    point, fix = _point("V2116", about), f"read the end of its log ({node.log}), then start it: `arena validator`"
-    return replace(point, fix=fix) if node.log else point
+    yield _point("V2116", _life(now_ms, node, is_running=False), fix=fix)
 
 
 def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
@@ -336,10 +327,8 @@ def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
         about = f"{len(others)} of {len(beat.peers)} others"
         yield _point("U3036", about, is_urgent=2 * len(others) > len(beat.peers))
     if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < BANK_DAYS_MIN * DAY_MS:
-        yield _point(
-            codes.NO_BATCH_LEFT,
-            f"the stock lasts {duration(beat.bank_until_ms - now_ms)}; {BANK_DAYS_MIN} days are wanted",
-        )
+        about = f"the stock lasts {duration(beat.bank_until_ms - now_ms)}; {BANK_DAYS_MIN} days are wanted"
+        yield _point(codes.NO_BATCH_LEFT, about)
     if (release := beat.release) is None:
         return
     for about in release.unusable:
@@ -391,7 +380,7 @@ def page(status: Status) -> str:
     hotkey = beat.hotkey if beat else store.hotkey if store else "no hotkey known"
     verdict = "NEEDS A PERSON" if status.needs_person else "all is well"
     lines = [f"{verdict} · validator {hotkey}" + (f" on netuid {beat.netuid}" if beat else "")]
-    rows = [("node", _life(status))]
+    rows = [("node", _life(now_ms, status.node, is_running=status.is_running))]
     if beat is not None:
         guest = beat.guest_sha256[:_SHORT] or "none"
         rules = f"policy {beat.policy} {beat.policy_sha256[:_SHORT]}, guest {guest}, jail {beat.sandbox}"
@@ -408,13 +397,10 @@ def page(status: Status) -> str:
         rows += [("money", _money(store, beat))] if store.money else []
     if beat is not None:
         peers = f"{len(beat.peers)} heard, {len(skewed(beat))} under other rules"
-        bank = (
-            ""
-            if beat.bank_until_ms is None
-            else f"{duration(beat.bank_until_ms - now_ms)} left, {BANK_DAYS_MIN} d wanted"
-        )
-        rows += [("peers", peers if beat.peers else "none heard of")]
-        rows += [("bank", bank or "made here when it is empty, or not measured")]
+        bank = "made here when it is empty, or not measured"
+        if beat.bank_until_ms is not None:
+            bank = f"{duration(beat.bank_until_ms - now_ms)} left, {BANK_DAYS_MIN} d wanted"
+        rows += [("peers", peers if beat.peers else "none heard of"), ("bank", bank)]
         rows += [("release", _release(beat.release))] if beat.release else []
     rows.append(("disk", _disk(status.disk_free_bytes, store.size if store else None)))
     lines += [f"  {name:<8}{text}" for name, text in rows]
@@ -455,19 +441,20 @@ def _money(store: StoreFacts, beat: Heartbeat | None) -> str:
     )
 
 
-def _life(status: Status) -> str:
-    beat, ending = status.node.beat, status.node.ending
+def _life(now_ms: int, node: NodeFile, *, is_running: bool) -> str:
+    beat, ending = node.beat, node.ending
     if ending is not None:
         how = f"ended with {ending.failure.code}" if ending.failure else "stopped"
         if ending.failure and ending.since_ms:
-            how = f"not running yet, has waited {duration(status.now_ms - ending.since_ms)}; last tried"
-        return f"{how} {duration(status.now_ms - ending.at_ms)} ago, {moment(ending.at_ms)}"
+            how = f"not running yet, has waited {duration(now_ms - ending.since_ms)}; last tried"
+        return f"{how} {duration(now_ms - ending.at_ms)} ago, {moment(ending.at_ms)}"
     if beat is None:
         return "never ran with this state folder"
-    age, up = duration(status.now_ms - beat.beat_ms), duration(status.now_ms - beat.started_ms)
-    if not status.is_running:
-        return f"SILENT (pid {beat.process_id}), last heartbeat {age} ago"
-    return f"running (pid {beat.process_id}), up {up}, heartbeat {age} ago"
+    age_ms = now_ms - beat.beat_ms
+    age = f"{duration(abs(age_ms))} {'ago' if age_ms >= 0 else 'ahead of this clock'}"
+    if not is_running:
+        return f"SILENT (pid {beat.process_id}), last heartbeat {age}"
+    return f"running (pid {beat.process_id}), up {duration(now_ms - beat.started_ms)}, heartbeat {age}"
 
 
 def _chain(beat: Heartbeat, now_ms: int) -> str:

@@ -276,10 +276,9 @@ class AnchorLoop:
         self._retry = PAUSES.after(self._retry, now_ms)  # also when no answer comes: it may stand on chain all the same
         node.committed.add(note_sha256(newest.note))
         result = await node.chain.commit(node.signer, note_sha256(newest.note))
-        if result.status == "ok":
-            self._committed_block = result.block
         facts = {"size": newest.size, "status": result.status, "detail": result.detail}
         if result.status == "ok":
+            self._committed_block = result.block
             text = f"the log up to record {newest.size:,} is committed on chain in block {result.block}"
             node.log.info("checkpoint committed", **facts, text=text)
         else:

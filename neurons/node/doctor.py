@@ -64,11 +64,9 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator
             row = check(settings)
         except ArenaError as error:
             row = DoctorCheck("fail", f"{error.failure.code} {error.entry.title}: {error.failure.detail}", error.fix)
-        except ImportError as error:
-            fix = "make install, or: pip install -c constraints.txt -e ."
-            row = DoctorCheck("fail", f"import failed: {error}", fix)
-        except (OSError, subprocess.SubprocessError) as error:
-            row = DoctorCheck("fail", str(error), "see the reason above")
+        except (ImportError, OSError, subprocess.SubprocessError) as error:
+            fix = "see the reason above; of a broken install: make install, or pip install -c constraints.txt -e ."
+            row = DoctorCheck("fail", str(error), fix)
         yield msgspec.structs.replace(row, name=name, found=redacted(row.found))
 
 
