@@ -131,11 +131,3 @@ DEMO = replace(
 POLICIES: dict[str, Policy] = {
     policy.name: policy for policy in (PAPER, SN15_2026_08, SN15_ENVIRONMENT, AGENTIC, WINNER, DEMO)
 }
-
-
-def policy_by_name(name: str) -> Policy:
-    """The shipped policy of that name. Raises KeyError, with the known names, for any other."""
-    try:
-        return POLICIES[name]
-    except KeyError:
-        raise KeyError(f"no policy {name!r}; known: {', '.join(sorted(POLICIES))}") from None

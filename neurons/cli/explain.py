@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from arena.gate.rules import INSTEAD, RULES
-from arena.policies import POLICIES, policy_by_name
+from arena.policies import POLICIES
 from foundation.codes import CODES
 from foundation.errors import nearest
 from judge.rubric import GATES, coefficient_e4, quality_of
@@ -67,7 +67,7 @@ def explain(
         meant = "".join(f"; did you mean {exact[each]}?" for each in nearest(wanted, exact)) or "."
         raise typer.BadParameter(f"nothing is called {name}{meant} All: arena explain --all")
     if found[0].kind == _POLICY:
-        policy = policy_by_name(found[0].name)
+        policy = POLICIES[found[0].name]
         echo_json({"policy_sha256": policy.policy_sha256, "policy": policy}, is_indented=not is_json())
         return
     lines = []

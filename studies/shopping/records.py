@@ -22,7 +22,7 @@ from arena.chain.port import Signer
 from arena.evaluate import EvaluatePorts, evaluate, records_of
 from arena.export.exporter import export_records
 from arena.export.model import Request
-from arena.policies import policy_by_name
+from arena.policies import POLICIES
 from arena.policy import Policy
 from arena.records.body import decode_content
 from arena.records.model import (
@@ -79,7 +79,7 @@ _EDITS: Mapping[str, Sequence[tuple[str, str]]] = {  # what version 2 and those 
 
 def study_policy(plan: StudyPlan) -> Policy:
     """The demo's policy with the plan's tools."""
-    return msgspec.structs.replace(policy_by_name("demo"), tool_profile=plan.tool_profile)
+    return msgspec.structs.replace(POLICIES["demo"], tool_profile=plan.tool_profile)
 
 
 def versions_of(rules: AgentRules) -> Iterator[tuple[str, str]]:

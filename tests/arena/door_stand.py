@@ -19,7 +19,7 @@ from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.door.service import Desk, Door, DoorRules, Registration
 from arena.exchange.peer_service import ShareRules
-from arena.policies import policy_by_name
+from arena.policies import POLICIES
 from arena.store.postgres import PostgresStore
 from arena.submissions.submission import SignedSubmission, make_submission
 from arena.web.server import DoorServer
@@ -48,7 +48,7 @@ class Stand:
         self.folder, self.dsn, self.uri = folder, dsn, uri
         self.validator = keypair_signer(uri).hotkey
         self.chain = open_chain(chain_path or folder / "chain.sqlite")
-        self.policy = policy_by_name("demo")
+        self.policy = POLICIES["demo"]
         self.now_ms = unix_ms  # by which embargoes end
         self.refresh_s = 0.0  # how old what the public reads tell may be
         self.address = ""

@@ -14,7 +14,7 @@ from arena.chain.keys import verify
 from arena.export.exporter import export_records
 from arena.export.files import read_rows
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
-from arena.policies import policy_by_name
+from arena.policies import POLICIES
 from arena.policy import Policy
 from arena.race.schedule import opening_ms
 from arena.records import model as records
@@ -149,7 +149,7 @@ PRICES = (
 
 def priced_policy(*models: str) -> Policy:
     """A policy under which these models may be asked for; two of all models have a price."""
-    plain = policy_by_name("paper")
+    plain = POLICIES["paper"]
     return replace(
         plain,
         limits=replace(plain.limits, prices=PRICES),

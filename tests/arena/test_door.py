@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from arena.door.form import HEADER_BYTES_MAX, Parser, SubmissionForm, read_form
 from arena.door.service import DoorRules
 from arena.exchange.peer_service import ShareRules
-from arena.policies import policy_by_name
+from arena.policies import POLICIES
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
@@ -244,7 +244,7 @@ async def test_a_commitment_that_is_not_final_hides_none_that_is(served: Stand) 
 
 
 async def test_a_file_that_no_process_could_parse_is_the_gates_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    parser, bad = Parser(policy_by_name("demo").gate, within_s=60), b"def agent_main(problem:\n"
+    parser, bad = Parser(POLICIES["demo"].gate, within_s=60), b"def agent_main(problem:\n"
     finding = await parser.first_finding(bad)
     assert finding is not None and finding.rule == "parse" and await parser.first_finding(AGENT.encode()) is None
     monkeypatch.setattr(asyncio, "create_subprocess_exec", mock.AsyncMock(side_effect=OSError))

@@ -15,7 +15,7 @@ from arena.api.board import Board
 from arena.door.answers import PauseState, SubmissionStatus
 from arena.door.service import Desk, put_pause
 from arena.gate.rules import finding, make_report
-from arena.policies import PAPER, policy_by_name
+from arena.policies import PAPER, POLICIES
 from arena.policy import Policy
 from arena.race.admission import hold_ends
 from arena.race.machine import stream_of
@@ -51,7 +51,7 @@ SUBJECT = Subject(
 VERSIONS = {"rules_version": "gate/1", "source_sha256": "", "inputs_sha256": ""}
 REJECTED = make_report([finding("id-table", 6, "12 ids"), finding("benchmark-text", 9)], **VERSIONS)
 HELD = make_report([finding("dynamic-attribute", 9)], **VERSIONS)
-RULES = replace(policy_by_name("demo"), admission=PAPER.admission)  # admission is agreed on
+RULES = replace(POLICIES["demo"], admission=PAPER.admission)  # admission is agreed on
 AGREED = AgreedStanding(
     is_racing=False,
     state="held",

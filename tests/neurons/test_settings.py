@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from arena.policies import policy_by_name
+from arena.policies import POLICIES
 from foundation.errors import ArenaError
 from harness.limits import TokenPrice
 from neurons.cli.options import state_folder
@@ -121,7 +121,7 @@ def listing(*models: str) -> OtherServer:
 
 
 def test_without_a_model_named_the_endpoints_own_is_chosen_or_the_choice_is_named() -> None:
-    demo = policy_by_name("demo")
+    demo = POLICIES["demo"]
 
     def models(base_url: str) -> tuple[str, ...]:
         return local_models(resolve({"openai_base_url": base_url}).settings, demo)
