@@ -1,9 +1,9 @@
 """The operator's files of one node: it starts with them, and keeps them up to date while it runs.
 
-A node that names its operator and no policy waits until it has a whole release, and starts under its policy: its start
-fails and is tried again (`neurons.validator`). Every other node asks once, briefly. A race past its close under another
-policy than the released one is first finished under its own. Sealed batches of a whole release are usable at once;
-policy, suite, titles and index take effect together, at the next start, and until then the log and the status say so.
+A node that names its operator and no policy waits until it has a whole release, and starts under its policy; every
+other node asks once, briefly. A race past its close under another policy than the released one is first finished under
+its own. Sealed batches of a whole release are usable at once; policy, suite, titles and index take effect together, at
+the next start, and until then the log and the status say so.
 
 What a setting names stays; what settings leave open, the release fills in. Files are placed where a node looks for them
 anyway: suites in `suites`, sealed batches in `bank`, titles in `titles`, an index in `catalogues`, the policy in
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import filecmp
 import os
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -36,6 +36,7 @@ from arena.exchange.pull import ReleasePuller
 from arena.gate.likeness import Sketch, decode_sketch, encode_sketch, make_sketch
 from arena.policy import Policy
 from arena.race.machine import RaceState, runs_under_another
+from foundation.backoff import Backoff
 from foundation.canonical import canonical_bytes, read_canonical
 from foundation.codes import FILE_UNUSABLE, FILES_LACKING, POLICY_WAITS
 from foundation.durable_files import coded, write_whole
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _FOLDER = "operator"
 _INDEX_MANIFEST = "manifest.json"
 START_S = 30.0  # for a node that could start with what it has
+PAUSES = Backoff(first_ms=1_000, most_ms=5_000)  # a start waits for it
 
 
 async def operator_of(settings: Settings, chain: Subtensor) -> Operator | None:
@@ -91,28 +93,38 @@ class OperatorFiles:
         self._policy_sha256 = ""  # of the released policy that this process runs under
         self.facts = OperatorFacts(operator=operator.hotkey)
 
-    async def start(self, newest: RaceState | None) -> Settings:
+    async def start(
+        self, newest: RaceState | None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> Settings:
         """The settings as the operator's newest whole release completes them; `newest` is the race opened last.
 
-        Raises ArenaError U3048 where the node has to wait for one, V2105 for a policy that this software does not know,
-        V2064, V2115, U3030.
+        Raises ArenaError U3048 where the node has to wait and has nobody to ask, V2105 for a policy that this software
+        does not know, V2064, V2115, U3030.
         """
-        settings = self._settings
-        must_wait = bool(settings.operator_hotkey) and not settings.policy and self._whole() is None
-        try:
-            async with asyncio.timeout(None if must_wait else START_S):
-                await self._pull()
-        except TimeoutError:
-            self._log.info("operator's files are fetched while the node runs", seconds=START_S)
-        except ArenaError as error:
-            if must_wait or not error.entry.is_retryable:
-                raise
-            self._log.warning("operator's files", code=error.failure.code, detail=error.failure.detail)
-        release = self._whole()
-        if release is None and must_wait:
-            lacking = f"no whole release of {self._operator.hotkey} for netuid {self._operator.netuid}"
-            alone = ", and this node shares no races: `arena operator publish`, or set policy"
-            raise ArenaError(FILES_LACKING, f"{lacking} in {self.store.folder}{'' if self._puller else alone}")
+        settings, must_wait, failures = self._settings, bool(self._settings.operator_hotkey), 0
+        while True:
+            must_wait &= not settings.policy and self._whole() is None
+            try:
+                async with asyncio.timeout(None if must_wait else START_S):
+                    await self._pull()
+            except TimeoutError:
+                self._log.info("operator's files are fetched while the node runs", seconds=START_S)
+            except ArenaError as error:
+                if not error.entry.is_retryable:
+                    raise
+                self._log.warning("operator's files", code=error.failure.code, detail=error.failure.detail)
+            release = self._whole()
+            if release is not None or not must_wait:
+                break
+            whose = f"{self._operator.hotkey} for netuid {self._operator.netuid}"
+            lacking = f"no whole release of {whose} in {self.store.folder}"
+            if self._puller is None:
+                detail = f"{lacking}, and this node shares no races: `arena operator publish`, or set policy"
+                raise ArenaError(FILES_LACKING, detail)
+            failures += 1
+            pause_s = PAUSES.pause_ms(failures) / 1_000
+            self._log.warning("waiting for the operator's files", code=FILES_LACKING, detail=lacking, seconds=pause_s)
+            await sleep(pause_s)
         if release is None:
             return settings
         completed = await asyncio.to_thread(complete_settings, settings, self.store, release)

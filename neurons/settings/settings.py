@@ -221,6 +221,8 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
     origin: dict[str, str] = {}
     for source, values in (("flag", flags), ("environment", _from_environment()), (str(file), _from_file(file))):
         for name, value in values.items():
+            if name == "judge_race_tokens":  # as it was called before there was a budget
+                raise ArenaError("V2030", f"{source}: {name} is a key of [budget] now", fix="move it to that table")
             if name not in Settings.model_fields:
                 raise _unknown(source, name, Settings.model_fields)
             if name not in merged and value not in (None, ""):

@@ -75,12 +75,15 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 async def test_a_node_with_settings_alone_waits_and_then_starts_under_the_operators_policy(world: World) -> None:
+    waited: list[float] = []
+
+    async def publish_meanwhile(seconds: float) -> None:
+        waited.append(seconds)
+        publish_folder(world.giver.releases, world.folder / "files")
+
     files = world.files(world.settings())
-    with pytest.raises(ArenaError, match="U3048") as waiting:
-        await files.start(None)
-    assert waiting.value.entry.is_retryable
-    publish_folder(world.giver.releases, world.folder / "files")
-    settings = await files.start(None)
+    settings = await files.start(None, publish_meanwhile)
+    assert waited == [1.0]
     assert policy_of(settings).policy_sha256 == DEMO.policy_sha256 and not (await files.turn()).policy_waits
     assert settings.bank_hotkey == OPERATOR_KEY.hotkey
     placed = {path.name for folder in ("suites", "bank") for path in (world.state_dir / folder).iterdir()}
