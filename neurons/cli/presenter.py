@@ -21,12 +21,7 @@ from foundation.long_work import Progress, no_progress
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY = 1, 2, 3, 4
 EXIT_INTERRUPTED = 130  # the shell's own convention
 
-_BY_OWNER = {
-    Owner.AGENT: EXIT_FAILED,
-    Owner.VALIDATOR: EXIT_NOT_READY,
-    Owner.UPSTREAM: EXIT_NOT_READY,
-    Owner.PROBLEM: EXIT_USAGE,
-}
+_BY_OWNER = {Owner.AGENT: EXIT_FAILED, Owner.PROBLEM: EXIT_USAGE}  # of any other the environment is not ready
 # A mistyped path or setting is usage (2) whatever the code's owner; a log that fails verification is 4.
 _BY_EXIT = {
     EXIT_FAILED: "V2123 V2147 V2148",
@@ -163,4 +158,4 @@ def show_progress() -> Progress:
 
 def exit_code(error: ArenaError) -> int:
     """The exit code of a coded failure (docs/architecture.md#commands-and-errors)."""
-    return _BY_CODE.get(error.failure.code, _BY_OWNER[error.owner])
+    return _BY_CODE.get(error.failure.code, _BY_OWNER.get(error.owner, EXIT_NOT_READY))

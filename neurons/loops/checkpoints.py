@@ -95,21 +95,15 @@ class CheckpointLoop:
         """
         known = [*await asyncio.to_thread(self._published), *(read_checkpoint(note, verify) for note in notes)]
         await self._catch_up(known)
-        if not known:
-            await self._require_end()
-        records, signed = self._walk.seq, len(await self._node.store.checkpoints())
+        store, hotkey, location = self._node.store, self._node.signer.hotkey, read_location(self._node.state_dir)
+        is_restored = location is not None and location.is_restored and not known
+        if is_restored and not (store.objects and await store.objects.log_parts(hotkey, 0)):
+            lost = f"the log was restored up to record {self._walk.seq}, and nothing shows what was signed after it"
+            raise ArenaError("V2080", lost, fix=_FIX_RESTORED)
+        records, signed = self._walk.seq, len(await store.checkpoints())
         text = f"the log has {counted(records, 'record')} and stands behind {counted(signed, 'checkpoint')}"
         text = text if records else "a new log"
         self._node.log.info("log stands", records=records, checkpoints=signed, text=text)
-
-    async def _require_end(self) -> None:
-        """Raises ArenaError V2080 for a log of a backup where nothing says what was signed after it."""
-        node, location = self._node, read_location(self._node.state_dir)
-        if location is None or not location.is_restored:
-            return
-        if node.store.objects is None or not await node.store.objects.log_parts(node.signer.hotkey, 0):
-            detail = f"the log was restored up to record {self._walk.seq}, and nothing shows what was signed after it"
-            raise ArenaError("V2080", detail, fix=_FIX_RESTORED)
 
     async def turn(self) -> StoredCheckpoint | None:
         """Sign a checkpoint if one is due, and put files where they are missing; the checkpoint, or None."""

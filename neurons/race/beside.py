@@ -69,11 +69,7 @@ class ForeignPay(msgspec.Struct, frozen=True, kw_only=True):
     tao_per_day: float | None = None
 
 
-class Other(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of the other side."""
-
-    races: tuple[ForeignRace, ...]
-    pay: ForeignPay | None = None
+Other = tuple[list[ForeignRace], ForeignPay | None]  # what was read of the other side
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,16 +124,17 @@ def compare(
     `settled` is in order of time; `names` are agents' names by version; `usage` is this side's ledger. Weights here
     follow each race's own policy, there SN15's rule, both for a subnet on which every agent of the race is registered.
     """
+    foreign, pay = other
     since_block = settled[-1].closing_block - days * BLOCKS_PER_DAY if settled else 0
     recent = [each for each in settled if each.closing_block > since_block]
     ours = [each for each in recent if each.standings]
     called = {row.miner_hotkey: names.get(row.agent_version_id, "") for each in ours for row in each.standings}
-    over = sorted((_as_here(each, called) for each in other.races), key=lambda each: each.ended)
+    over = sorted((_as_here(each, called) for each in foreign), key=lambda each: each.ended)
     ended = [each for each in over if each.ended > over[-1].ended - timedelta(days=days)]
     theirs = [each for each in ended if any(one.race_score is not None for one in each.qualifiers)]
     for each in theirs:
         called = {one.miner_hotkey or "": one.agent_name or "" for one in each.qualifiers} | called
-    here = _sides([_race_here(each) for each in ours], other.pay)
+    here = _sides([_race_here(each) for each in ours], pay)
     race_ids = {each.race_id for each in recent}
     last_day = max((row.day for row in usage if row.race_id in race_ids), default="")
     since_day = last_day and (date.fromisoformat(last_day) - timedelta(days=days - 1)).isoformat()
@@ -146,7 +143,7 @@ def compare(
     for hotkey, side in here.items():
         own = spent(row for row in counted if hotkeys.get(row.agent_version_id) == hotkey)
         here[hotkey] = msgspec.structs.replace(side, costs=own)
-    there = _sides([_race_there(each) for each in theirs], other.pay)
+    there = _sides([_race_there(each) for each in theirs], pay)
     agents = [
         AgentBeside(name=called[hotkey], miner_hotkey=hotkey, here=here.get(hotkey), there=there.get(hotkey))
         for hotkey in {**here, **there}
@@ -249,7 +246,7 @@ class _History(msgspec.Struct, frozen=True):
 def read_other(lines: Iterable[bytes], place: str) -> Other:
     """Answers of that API, one a line. Raises ArenaError V2084 for one that is neither of a race that is over nor of a
     pay, with its line."""
-    races, pay = [], None
+    races, pay = list[ForeignRace](), None
     for number, line in enumerate(lines, start=1):
         try:
             if "as_of" in msgspec.json.decode(line, type=dict[str, msgspec.Raw]):
@@ -260,7 +257,7 @@ def read_other(lines: Iterable[bytes], place: str) -> Other:
                 raise ValueError(f"race {race.race.race_id} ended at {race.ended}, of no time zone")
         except (ValueError, *UNREADABLE_JSON) as error:
             raise ArenaError("V2084", f"{place}, line {number} is not a race of that API: {error}") from error
-    return Other(races=tuple(races), pay=pay)
+    return races, pay
 
 
 def fetch_other(url: str) -> Other:

@@ -41,7 +41,6 @@ from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node
 from neurons.loops.operator_files import write_policy
 from neurons.loops.run_loop import StopSignal
-from neurons.race.intake import keep_standings
 from neurons.race.log import RaceList, RaceLog, owners_of
 from neurons.race.peers import RacePeers, race_of
 from neurons.race.sentences import names_of, race_sentence
@@ -358,7 +357,7 @@ class RaceClock:
     async def _fix_field(
         self, effect: machine.FixField, state: RaceState, earlier: list[RaceState]
     ) -> machine.FieldFixed:
-        """Who qualified by the logs that count; miners that handed in here see where they stand."""
+        """Who qualified by the logs that count."""
         closing, policy, before = state.read("closing"), _opened(state).policy, succession(earlier)
         assert closing is not None and state.closed is not None, "logs are counted after the closing block was read"
         closing_block = state.closed.closing_block
@@ -376,7 +375,12 @@ class RaceClock:
         wanted = select_candidates(found, closing_block, frozenset(before.eliminated))
         held = evidence_before(before.history, before.top)
         field = seat(wanted, held, len(validators), policy.race.seats)
-        await keep_standings(self._node.store, rows, {each.subject for each in field})
+        store, racing = self._node.store, {each.subject for each in field}
+        here = {(each.subject.agent_version_id, each.subject.commitment_block) for each in await store.submissions()}
+        for row in rows:  # miners read where their submission stood with all validators, if it is here
+            agent = row.subject.agent_version_id
+            if (agent, row.subject.commitment_block) in here:
+                await store.put_agreed(agent, replace(row.standing, is_racing=row.subject in racing))
         return machine.FieldFixed(field=field, validators=validators, incumbent=before.top)
 
     async def _settle(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from itertools import islice, takewhile
 
 import msgspec
@@ -30,14 +30,13 @@ from arena.gate.inspection import inspect_isolated
 from arena.gate.likeness import Author, Neighbour, Sketch, class_heads, make_sketch
 from arena.gate.rules import GateReport
 from arena.policy import Policy
-from arena.race.admission import FieldStanding, GateWord, asked_count, hold_ends, next_word, outcome_at
+from arena.race.admission import GateWord, asked_count, hold_ends, next_word, outcome_at
 from arena.race.decider import qualifying_items
 from arena.race.draw import is_work_due, qualifying_order, qualifying_seed
 from arena.race.machine import force_of
 from arena.race.schedule import opening_ms
 from arena.records.model import GateRecord, Origin, Subject
 from arena.records.port import StoredSubmission, SubmissionState
-from arena.store.postgres import PostgresStore
 from arena.submissions.submission import (
     admit,
     commitment_order,
@@ -60,17 +59,6 @@ AGAIN_A_TURN = 4  # inspections of what was inspected before, so that new submis
 FAULT_PAUSE_MS = 60_000
 _PASSED: frozenset[SubmissionState] = frozenset({"accepted", "qualified", "unqualified"})
 _STATES: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
-
-
-async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding], field: Set[Subject]) -> None:
-    """Write down, for their miners to read, where submissions that are here stood with all validators, and which of
-    them race: those in the field."""
-    here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
-    for row in rows:
-        subject = row.subject
-        if here.get(subject.agent_version_id) == subject.commitment_block:
-            standing = replace(row.standing, is_racing=subject in field)
-            await store.put_agreed(subject.agent_version_id, standing)
 
 
 def _comparable(stored: Iterable[StoredSubmission]) -> list[Subject]:
