@@ -144,7 +144,7 @@ class Tail:
         records: list[SignedRecord] = await anext(batches_of(found, count), [])
         if not records:
             return []
-        asked = ExportRequest(validator=validator, pools=pools)
+        asked = ExportRequest(validator=validator, pools=tuple(dict.fromkeys(pools)))  # once each, however often named
         released = await self.releases(validator)
         embargoed = embargoed_races(released, self.now_ms())
         start = Cursor(validator=validator, after_seq=records[0].seq - 1)

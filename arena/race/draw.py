@@ -80,7 +80,8 @@ def is_work_due(
     order: tuple[str, ...], validator: str, asked: int, waited_ms: int, step_ms: int, done: Collection[str] = ()
 ) -> bool:
     """Whether a validator should do a piece of work now: at once when it is among the first `asked` of `order`; as the
-    n-th stand-in once `n x step_ms` have passed and fewer of those before it than were asked say that they are done.
+    n-th stand-in once `n x step_ms` have passed and fewer of those before it than were asked (one at least) say that
+    they are done.
 
     `done` are those that say so; nobody believes it further than this. False for one that is not in the order.
     """

@@ -33,7 +33,7 @@ class AnchoredLog(msgspec.Struct, frozen=True, kw_only=True):
     under no anchor, which one alone counts."""
 
     validator: str
-    note_sha256: str = ""
+    note_sha256: str
 
 
 class ProgressClaims(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ too. What else arrived after the backup (submissions, costs) comes from miners a
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -141,13 +143,15 @@ async def _frames(store: PostgresStore, objects: BodyObjects, names: list[str]) 
     found = await objects.get(store.validator, names)
     if missing := [name for name in names if name not in found]:
         raise ArenaError("V2080", f"body {missing[0]} is not in {objects.location}, and the log names it")
-    try:
-        return [
-            BodyFrame(body_sha256=name, content=frame, size=zstandard.frame_content_size(frame))
-            for name, frame in found.items()
-        ]
-    except zstandard.ZstdError as error:
-        raise ArenaError("V2080", f"a body in {objects.location} is damaged: {error}") from error
+    frames = []
+    for name, frame in found.items():
+        size = 0
+        with contextlib.suppress(zstandard.ZstdError):
+            size = zstandard.frame_content_size(frame)
+        if hashlib.sha256(restore_frame(frame, size)).hexdigest() != name:
+            raise ArenaError("V2080", f"body {name} in {objects.location} is damaged")
+        frames.append(BodyFrame(body_sha256=name, content=frame, size=size))
+    return frames
 
 
 async def _end_work(

@@ -128,7 +128,7 @@ class PostgresStore:
         bodies: Sequence[model.BodyFrame] = (),
         finish: port.Lease | None = None,
     ) -> model.Head:
-        """Append in order, in one transaction with `bodies` and the finish of a lease.
+        """Append in order, in one transaction with `bodies` (of `compress_bodies`) and the finish of a lease.
 
         Raises ArenaError V2022 when the head moved (`HeadMovedError`), the lease was lost (`LeaseLostError`) or the
         hotkey is another's; V2025 when the store can't hold the records; V2021 when the server is away; V2028 and V2029

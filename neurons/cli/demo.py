@@ -14,6 +14,7 @@ import typer
 
 from arena.gate.rules import RULES
 from arena.submissions.submission import read_report
+from foundation.errors import counted
 from neurons.cli.options import command, settings_of
 from neurons.cli.presenter import EXIT_INTEGRITY
 from neurons.race.sentences import names_of, short
@@ -83,7 +84,6 @@ async def _follow(run: DemoRun, process: subprocess.Popen[bytes]) -> DemoView:
 def _result_lines(run: DemoRun, view: DemoView, report: VerifyReport, weights: dict[str, int]) -> Iterator[str]:
     """Leaderboard, rejections, weights, what was verified, and the jail that the agents ran in."""
     from neurons.cli.race import standing_lines
-    from neurons.cli.records import report_lines
 
     names, settlement = names_of(view.submissions), view.race.settlement
     yield "\nleaderboard"
@@ -97,8 +97,10 @@ def _result_lines(run: DemoRun, view: DemoView, report: VerifyReport, weights: d
     total = sum(weights.values()) or 1
     paid = (f"{by_hotkey.get(key, f'burned {short(key)}')} {weight / total:.1%}" for key, weight in weights.items())
     yield f"weights read back from the chain: {', '.join(paid)}"
-    yield "records verify:"
-    yield from report_lines(report)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.kinds.items()))
+    verdict = "ok" if report.is_ok else f"{counted(report.defect_count, 'defect')}, first: {report.defects[0]}"
+    signed, bodies = counted(report.records, "signed record"), counted(report.bodies, "body")
+    yield f"records verify: {verdict} · {signed} ({kinds}), {bodies}"
     for row in view.race.evaluations[:1]:
         level = row.record.conditions.sandbox
         held = ", ".join(level.layers) + "".join(f"; without {one}" for one in level.degraded)

@@ -445,7 +445,7 @@ def _life(now_ms: int, node: NodeFile, *, is_running: bool) -> str:
     beat, ending = node.beat, node.ending
     if ending is not None:
         how = f"ended with {ending.failure.code}" if ending.failure else "stopped"
-        if ending.failure and ending.since_ms:
+        if ending.failure and ending.since_ms and now_ms - ending.at_ms <= SILENT_MS:
             how = f"not running yet, has waited {duration(now_ms - ending.since_ms)}; last tried"
         return f"{how} {duration(now_ms - ending.at_ms)} ago, {moment(ending.at_ms)}"
     if beat is None:

@@ -39,13 +39,14 @@ from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.log_copy import take_copy
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
-from foundation.codes import NO_PERMIT
+from foundation.codes import HOTKEY_IN_USE
 from foundation.durable_files import coded
 from foundation.errors import ArenaError, counted
 from foundation.logs import get_logger
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
+from neurons.health.status import read_node_file
 from neurons.loops.node import Node, Sharing, suite_variants
 from neurons.loops.operator_files import OperatorFiles, held_sketches, operator_of
 from neurons.loops.purse import Purse
@@ -337,15 +338,27 @@ async def _open_store(
     if not dsn:
         server = await stack.enter_async_context(embedded_server(settings.state_dir))
         dsn, kind = await asyncio.to_thread(server.dsn_for, hotkey), "embedded"
-    store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
+    try:
+        store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
+    except ArenaError as error:
+        beat = read_node_file(settings.state_dir).beat if error.failure.code == HOTKEY_IN_USE else None
+        if beat is None:
+            raise
+        raise ArenaError(
+            HOTKEY_IN_USE, f"{error.failure.detail}, by pid {beat.process_id} since its last start"
+        ) from error
     stack.push_async_callback(store.close)
     named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
-    if objects is not None:
-        await objects.require_writable(store.validator)
-    if named and not (objects and await objects.get(store.validator, named)):
-        place = objects.location if objects else "it is empty"
-        raise ArenaError("V2029", f"bodies_url: {place}, and bodies of this log lie elsewhere; copy them there first")
-    if came := await take_copy(store, verify, lambda race, events: owners_of(replay(race, events))):
+    try:
+        if objects is not None:
+            await objects.require_writable(store.validator)
+        if named and not (objects and await objects.get(store.validator, named)):
+            place = objects.location if objects else "it is empty"
+            raise ArenaError("V2029", f"{place}, and bodies of this log lie elsewhere; copy them there first")
+        came = await take_copy(store, verify, lambda race, events: owners_of(replay(race, events)))
+    except ArenaError as error:
+        raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
+    if came:
         text = f"{counted(came, 'record')} that this store lacked came back from {settings.bodies_url}"
         get_logger().warning("log goes on from its copy", records=came, text=text)
     was = read_location(settings.state_dir)

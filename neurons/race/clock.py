@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from arena.bank.batch import Batch
 from arena.chain.keys import verify
-from arena.chain.port import BeaconRound, Commitment, StatePrunedError
+from arena.chain.port import BeaconRound, StatePrunedError
 from arena.exchange.log_digest import add_digest, read_digest, take_digest
 from arena.exchange.port import Progress
 from arena.race import agreement, machine
@@ -338,21 +338,23 @@ class RaceClock:
         """Send agents that were decided under another policy back to qualifying: those that passed (the top agent races
         anyway), and of those that failed the ones that their miners' slots on chain still hold."""
         await self._qualifying.refresh()
-        node, slots = self._node, dict[str, Commitment]()
-        if decided := await node.store.submissions(("qualified", "unqualified")):
-            miners = {each.subject.miner_hotkey for each in decided}
-            slots = await node.chain.commitments(sorted(miners), await node.chain.block())
+        again, failed, policy = [], [], self._node.policy
+        for submission in await self._node.store.submissions(("qualified", "unqualified")):
+            agent = submission.subject.agent_version_id
+            end = self._qualifying.own_suite_end(agent, self._suite, policy)
+            if submission.state == "unqualified":
+                failed += [submission] if end is None else []
+            elif end is None or not end.is_passed:
+                again += [submission] if top is None or agent != top.agent_version_id else []
+        slots = {}
+        if failed:
+            miners = {each.subject.miner_hotkey for each in failed}
+            slots = await self._node.chain.commitments(sorted(miners), await self._node.chain.block())
         held = {(slot.hotkey, slot.sha256) for slot in slots.values()}
-        for submission in decided:
-            subject, agent = submission.subject, submission.subject.agent_version_id
-            end = self._qualifying.own_suite_end(agent, self._suite, node.policy)
-            if submission.state == "qualified":
-                is_due = (end is None or not end.is_passed) and (top is None or agent != top.agent_version_id)
-            else:
-                is_due = end is None and (subject.miner_hotkey, subject.commitment_sha256) in held
-            if is_due:
-                await node.store.set_submission_state(agent, "accepted")
-                node.log.warning("qualifies again under another policy", agent=submission.name)
+        again += [each for each in failed if (each.subject.miner_hotkey, each.subject.commitment_sha256) in held]
+        for submission in again:
+            await self._node.store.set_submission_state(submission.subject.agent_version_id, "accepted")
+            self._node.log.warning("qualifies again under another policy", agent=submission.name)
 
     async def _fix_field(
         self, effect: machine.FixField, state: RaceState, earlier: list[RaceState]

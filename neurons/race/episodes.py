@@ -114,19 +114,20 @@ class EpisodeLoop:
             return
         spending: Spending = []
         work = asyncio.create_task(within_caps(self._node, lease.item.context, job, spending))
-        keeper = asyncio.create_task(self._keep(lease))
+        keeper = asyncio.create_task(self._keep(lease, work))
+        reply: Reply | None = None
         try:
-            await asyncio.wait((work, keeper), return_when=asyncio.FIRST_COMPLETED)
+            reply = await work
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not work.cancelled() or (task is not None and task.cancelling()):
+                raise
+            self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)  # the sweep records it
         finally:
             keeper.cancel()
-            if work.cancel():  # its jail ends, and what it cost is known
-                await asyncio.wait((work,))
-        reply = None if work.cancelled() else work.result()
-        if reply is None:
-            self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)  # the sweep records it
-        elif isinstance(reply, EvaluationReply):
+        if isinstance(reply, EvaluationReply):
             await self._finish(lease, reply.evaluation)
-        else:
+        elif reply is not None:
             await self._fault(lease, reply.failure if isinstance(reply, FaultReply) else Failure(code="V2004"))
         if spending:  # after the records, which it must not hold up; of a lost lease, too
             self._node.metrics.count_usage(spending)
@@ -170,15 +171,19 @@ class EpisodeLoop:
             is_last=is_last_attempt(lease.refused, self._node.policy.race),
         )
 
-    async def _keep(self, lease: Lease) -> None:
-        """Renew the lease until it is lost."""
-        ttl_ms, is_held = self._node.policy.race.lease_ms, True
-        while is_held:
+    async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:
+        """Renew the lease while the work runs; stop the jail at once when it is lost."""
+        ttl_ms = self._node.policy.race.lease_ms
+        while True:
             await asyncio.sleep(ttl_ms / 3_000)
             try:
-                is_held = await self._node.store.renew(lease, ttl_ms) is not None
-            except ArenaError as error:  # the server may be back before the lease runs out; the append decides
+                renewed = await self._node.store.renew(lease, ttl_ms)
+            except ArenaError as error:
                 self._node.log.warning("lease not renewed", attempt=lease.attempt_id, error=str(error))
+                continue  # the server may be back before the lease runs out; the append decides
+            if renewed is None:
+                work.cancel()
+                return
 
     async def _finish(self, lease: Lease, evaluation: Evaluation) -> None:
         outcome = evaluation.outcome

@@ -100,6 +100,8 @@ class Intake:
             text = f"{each.name} {short(hotkey)} is submitted"
             self._node.log.info("submission taken", agent=each.name, hotkey=hotkey, text=text)
         self._seen = {each.subject for each in waiting}
+        seen = {subject.agent_version_id for subject in self._seen}
+        self._paused = {agent: retry for agent, retry in self._paused.items() if agent in seen}
         due = (
             each
             for each in waiting

@@ -114,7 +114,7 @@ class RacePeers:
         held = {(log.validator, log.note_sha256): log for log in sharing.peer_logs.held(race_id)} if sharing else {}
         for log in logs:
             mine = own if own and log == AnchoredLog(validator=me, note_sha256=own.sha256) else None
-            is_whole = log == AnchoredLog(validator=me)
+            is_whole = log == AnchoredLog(validator=me, note_sha256="")
             if not is_whole:
                 found = mine or held[log.validator, log.note_sha256].point
                 counted.append(
@@ -301,7 +301,7 @@ class AddressLoop:
 
 
 HEAR_EVERY_S = 60.0
-ANSWER_S = 10.0  # neither a start nor a hearing waits longer for the others
+ANSWER_S = 10.0  # a start waits no longer for the others
 
 
 def exchange_port(settings: Settings) -> int:
@@ -400,7 +400,7 @@ class SharingLoop:
     async def hear(self) -> None:
         """Ask every peer how far it is with the race: under which rules it runs is seen by that."""
         if (race := self._race()) is not None:
-            for peer, said in await self._answers(self.peers(), ProgressQuestion(race=race.race_id)):
+            for peer, said in await self._answers(self.peers(), ProgressQuestion(race=race.race_id), HEAR_EVERY_S):
                 rules = {"policy_sha256": said.policy_sha256, "guest_sha256": said.guest_sha256}
                 self._seen[peer.hotkey] = PeerRules(hotkey=peer.hotkey, **rules)
 
@@ -417,13 +417,17 @@ class SharingLoop:
         except ArenaError as error:
             node.log.warning("others were not asked for our notes", code=error.failure.code)
             return []
-        for _, note in await self._answers(peers, NoteQuestion(validator=node.signer.hotkey)):
-            with contextlib.suppress(ArenaError):
+        for peer, note in await self._answers(peers, NoteQuestion(validator=node.signer.hotkey), ANSWER_S):
+            try:
                 notes += [note] if read_checkpoint(note, verify).validator == node.signer.hotkey else []
+            except ArenaError as error:
+                node.log.info("peer holds no note of ours", peer=peer.hotkey, reason=str(error))
         return notes
 
-    async def _answers(self, peers: Sequence[Peer], question: Question[Answer]) -> list[tuple[Peer, Answer]]:
+    async def _answers(
+        self, peers: Sequence[Peer], question: Question[Answer], within_s: float
+    ) -> list[tuple[Peer, Answer]]:
         """What peers answer that are asked at once, beside who said it."""
-        asked = (ask_peer(self._ports.peers, peer, question, ANSWER_S, self._node.log.info) for peer in peers)
+        asked = (ask_peer(self._ports.peers, peer, question, within_s, self._node.log.info) for peer in peers)
         answers = zip(peers, await asyncio.gather(*asked), strict=True)
-        return [(peer, answer) for peer, answer in answers if answer is not None]
+        return [(peer, answer) for peer, answer in answers if answer]
