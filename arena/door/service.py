@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from arena.api.board import Board, RaceView, judged_evaluations
 from arena.api.http import PlaceError, add_refusals, discard_body, json_response, make_app, read_body
-from arena.api.rows import agent_races, race_row
+from arena.api.rows import agent_races, called, race_row
 from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
 from arena.door.answers import DoorState, OwnRace, PauseState, QualifyingStatus, RacedProblem, SubmissionStatus
@@ -243,12 +243,11 @@ class Desk:
 
     def _race(self, race: RaceView, agent: str, done: int, total: int) -> OwnRace:
         before = race.told.inputs.incumbent if race.told and race.told.inputs else None
-        stored = self._board.submissions.get(before.agent_version_id) if before else None
         return OwnRace(
             race=race_row(self._board, race),
             stood=next((one for one in agent_races(race.told) if one.standing.agent_version_id == agent), None),
             reason=race.told.reason if race.told else "",
-            against=stored.name if stored else before.agent_version_id[:10] if before else "",
+            against=called(self._board, before.agent_version_id) if before else "",
             done=done,
             total=total,
         )

@@ -118,10 +118,6 @@ _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]+")
 def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
     """Add the pages to the application of the reads. `explain` says what released problems asked."""
     pages = Pages(board, tail, explain)
-
-    async def api() -> object:
-        return app.openapi()
-
     router = APIRouter(dependencies=[Depends(http.require_known), Depends(board.refresh)], include_in_schema=False)
     for path, name, make in (
         ("/", "front", pages.front),
@@ -135,7 +131,7 @@ def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
         ("/firehose", "firehose", pages.firehose),
         ("/validators", "validators", pages.validators),
         ("/verify", "verify", pages.verify),
-        ("/api", "api", api),
+        ("/api", "api", app.openapi),
     ):
         router.get(path)(http.routed(make, functools.partial(_show, pages, name)))
     _add_files(router, pages)

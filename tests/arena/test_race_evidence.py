@@ -134,7 +134,7 @@ def test_a_better_agent_takes_the_top_after_two_races_at_the_earliest():
     assert [one.is_promotion for one in done] == [False, True]
     assert (done[-1].top_agent_version_id, done[-1].evidence.held[0].races) == ("v-a", 2)
     now = replace(policy(), promotion=PromotionRules(kind="evidence", evidence_alone=999))  # changed since the race
-    desk = Desk(None, None, now, SimpleNamespace(race_episodes=Counter(), submissions={}))
+    desk = Desk(None, None, now, SimpleNamespace(race_episodes=Counter(), once=lambda *_: {}))
     own = desk._race(RaceView(1, "race-000001", None, done[0], None, "settled", None), "v-a", 0, 0)
     assert own.stood.evidence_needed == needed(PromotionRules(kind="evidence"), 1) < 999 and own.stood.evidence > 1
     assert own.stood.wins_needed == 0 and own.against == "v-top"
