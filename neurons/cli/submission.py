@@ -30,7 +30,7 @@ from foundation.codes import PEER_AWAY, Owner
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, counted, printable
 from neurons.cli.agent import WIDTH, AgentFile, read_agent, require_accepted, source_of
-from neurons.cli.options import KeyFlags, NetworkOption, command, settings_of
+from neurons.cli.options import KeyFlags, NetworkOption, PolicyOption, command, settings_of
 from neurons.cli.presenter import EXIT_FAILED, EXIT_INTERRUPTED, badge, refuse, share_text, show
 from neurons.health.status import moment
 
@@ -51,7 +51,6 @@ _COLOURS = {"waiting": "cyan", "accepted": "green", "qualified": "green", "withd
 _ENDED = frozenset({"withdrawn", "refused", "rejected", "unqualified"})
 
 _Register = Annotated[bool, typer.Option("--register", help="Register the hotkey first (local network only).")]
-_Policy = Annotated[str, typer.Option("--policy", help="Policy by name or JSON file.")]
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ class ChainFlags:
     state_dir: Annotated[str, typer.Option(help="With network local: the validator's folder with the chain.")] = ""
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None
 
-    def settings(self, **more: str) -> Settings:
+    def settings(self, **more: str | None) -> Settings:
         """The settings under these flags. Raises ArenaError V2030."""
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
-        return settings_of(flags | more, self.config)
+        return settings_of({**flags, **more}, self.config)
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ async def submit(
     chain: ChainFlags,
     name: Annotated[str, typer.Option(help="Name shown beside the agent; else the file's.")] = "",
     register: _Register = False,
-    policy: _Policy = "",
+    policy: PolicyOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed without a terminal.")] = False,
 ) -> None:
     """Sign an agent file and submit it.
@@ -232,7 +231,7 @@ async def commit(
     chain: ChainFlags,
     again: Annotated[bool, typer.Option("--again", help="Commit anew where this one stands.")] = False,
     register: _Register = False,
-    policy: _Policy = "",
+    policy: PolicyOption = None,
 ) -> None:
     """Commit to an agent file on chain; hand nothing in.
 

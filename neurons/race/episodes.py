@@ -252,13 +252,12 @@ class EpisodeLoop:
         leaves its attempt record to the sweep."""
         try:
             await persist(f"append {lease.attempt_id}", action, self._drain)
-            if is_end:
-                self._journals.path(lease.item).unlink(missing_ok=True)
         except LeaseLostError:
             self._node.log.warning("lease lost before the append", attempt=lease.attempt_id)
             return False
-        except OSError as error:
-            self._node.log.warning("journal not removed", attempt=lease.attempt_id, error=str(error))
+        if is_end:
+            with contextlib.suppress(OSError):  # what stays goes with its folder
+                self._journals.path(lease.item).unlink(missing_ok=True)
         return True
 
 
@@ -355,7 +354,6 @@ class VerdictLoop:
             node.metrics.count_usage(spending)
             await node.store.put_usage(_usage(f"{record.attempt_id}+{node.now_ms()}", record, spending))
         if isinstance(reply, VerdictReply):
-            self._put_off_ms.pop(record.body_sha256, None)
             verdict = reply.verdict
             node.metrics.judge_verdicts.inc(isinstance(verdict, Verdict))
             if isinstance(verdict, Verdict) or verdict.failure.code == JUDGE_UNUSABLE:
