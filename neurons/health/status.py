@@ -242,14 +242,11 @@ def assess(
     points = [] if is_running else list(_of_silence(now_ms, node))
     if disk_free_bytes < DISK_LEAST_BYTES:
         points.append(_point("V2115", f"{disk_free_bytes / (1 << 30):.1f} GiB free"))
-    is_starting = (
-        node.ending is not None and 0 <= now_ms - node.ending.at_ms <= SILENT_MS and bool(node.ending.since_ms)
-    )
+    is_starting = node.ending is not None and node.ending.since_ms > 0 and now_ms - node.ending.at_ms <= SILENT_MS
     if store_failure is not None and not is_starting:  # a start that waits has perhaps no store yet
         points.append(_point(store_failure.code, store_failure.detail))
-    if node.beat is not None and is_running:
-        points += _of_running(now_ms, node.beat)
     if node.beat is not None:
+        points += _of_running(now_ms, node.beat) if is_running else ()
         points += _of_beat(now_ms, node.beat)
     if store is not None:
         points += _of_store(now_ms, node.beat if node.ending is None else None, store)
