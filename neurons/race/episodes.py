@@ -27,7 +27,6 @@ from arena.race.scores import LoggedRecord
 from arena.records.body import decode_body, encode_body
 from arena.records.model import AttemptRecord, Context, EvaluationRecord, Stage, VerdictRecord
 from arena.records.port import AttemptUsage, Lease, LeaseLostError, Requeue, WorkItem
-from arena.store.postgres import PostgresStore
 from foundation.backoff import Backoff, NextTry
 from foundation.canonical import text_hash
 from foundation.codes import CAP_REACHED, JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD, Owner
@@ -75,12 +74,12 @@ class Journals:
         except ArenaError as error:
             self._node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)
 
-    async def sweep(self, store: PostgresStore) -> None:
+    async def sweep(self) -> None:
         """Remove the folders of races and stages that have no open item. Raises ArenaError V2021."""
         for folder in sorted(self._folder.glob("*.*")):
             name, _, race = folder.name.partition(".")
             stage: Stage = "race" if name == "race" else "qualifying"
-            if not await store.open_items(unquote(race), stage):
+            if not await self._node.store.open_items(unquote(race), stage):
                 shutil.rmtree(folder, ignore_errors=True)  # what stays is tried again at the next turn
 
 
@@ -305,7 +304,7 @@ async def sweep(node: Node) -> None:
             # behind the others: what ends the whole process must not be the first thing it meets again
             await node.sequencer.abandon(lease, record, Requeue(is_fault=True))
             node.log.warning("abandoned", attempt=lease.attempt_id)
-    await journals.sweep(node.store)
+    await journals.sweep()
 
 
 PAUSES = Backoff(first_ms=5_000, most_ms=300_000)
