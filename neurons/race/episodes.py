@@ -353,6 +353,7 @@ class VerdictLoop:
             node.metrics.count_usage(spending)
             await node.store.put_usage(_usage(f"{record.attempt_id}+{node.now_ms()}", record, spending))
         if isinstance(reply, VerdictReply):
+            self._put_off_ms.pop(record.body_sha256, None)
             verdict = reply.verdict
             node.metrics.judge_verdicts.inc(isinstance(verdict, Verdict))
             if isinstance(verdict, Verdict) or verdict.failure.code == JUDGE_UNUSABLE:
