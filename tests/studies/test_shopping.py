@@ -99,7 +99,7 @@ def test_the_plan_lists_every_row_and_writes_nothing(tmp_path: Path) -> None:
     assert asked.exit_code == 0 and not (tmp_path / "out").exists()
     assert [line.partition(" h  ")[2] for line in said] == list(PLAN.labels)
     done = {line.partition(" h  ")[2] for line in said if line.startswith("done")}
-    assert {*CONTROLS, "base", "sft-11", "refresh-13"} <= done and "kto-11" not in done
+    assert {*CONTROLS, "base", "sft-11", "refresh-13"} <= done and "grpo_v18_free-11" not in done
 
 
 def test_the_page_of_the_committed_results_is_the_committed_one() -> None:
