@@ -155,11 +155,7 @@ def _counted(race: _Race, roll: Roll) -> tuple[machine.AnchoredLog, ...] | None:
         counted = counted_roll(race.state, roll)
         return None if counted is None else counted.logs
     is_waiting = race.facts.pending_qualifying > 0 and race.facts.now_ms < race.plan.field_anchor_ms
-    return (
-        None
-        if roll == "field" and is_waiting
-        else (machine.AnchoredLog(validator=race.facts.validator, note_sha256=""),)
-    )
+    return None if roll == "field" and is_waiting else (machine.own_log(race.facts.validator),)
 
 
 def _once_held(race: _Race, roll: Roll, effect: type[machine.FixField | machine.Settle]) -> Due:
@@ -167,7 +163,7 @@ def _once_held(race: _Race, roll: Roll, effect: type[machine.FixField | machine.
     counted, plan = _counted(race, roll), race.plan
     if counted is None:
         return ()
-    missing = lacking(counted, (machine.AnchoredLog(validator=race.facts.validator, note_sha256=""), *race.facts.held))
+    missing = lacking(counted, (machine.own_log(race.facts.validator), *race.facts.held))
     if not missing:
         return (effect(logs=counted),)
     return (

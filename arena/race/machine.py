@@ -29,11 +29,15 @@ from foundation.errors import ArenaError
 
 
 class AnchoredLog(msgspec.Struct, frozen=True, kw_only=True):
-    """A log by the hash that the chain held for its validator at the anchor block; "": a validator's own log as it is,
-    under no anchor, which one alone counts."""
+    """A log by the hash that the chain held for its validator at the anchor block."""
 
     validator: str
     note_sha256: str
+
+
+def own_log(validator: str) -> AnchoredLog:
+    """A validator's own log as it is, under no anchor: what one alone counts."""
+    return AnchoredLog(validator=validator, note_sha256="")
 
 
 class ProgressClaims(msgspec.Struct, frozen=True, kw_only=True):

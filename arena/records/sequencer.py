@@ -136,7 +136,8 @@ class Sequencer:
     async def _sign(
         self, payloads: Sequence[Payload], bodies: Sequence[StoredBody], host: HostFacts, head: Head
     ) -> list[SignedRecord]:
-        """Sign the payloads once the bodies have their hashes, while a thread compresses them where they are many."""
+        """Sign the payloads, once every body has the hash that names it; many bodies are compressed by a thread
+        meanwhile. Raises ArenaError V2025."""
         for body in bodies:
             if hashlib.sha256(body.content).hexdigest() != body.body_sha256:
                 raise ArenaError("V2025", f"a body does not have the hash {body.body_sha256} it is named by")

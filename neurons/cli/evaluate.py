@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -221,10 +221,11 @@ def _open_folder(asked: _Request, bench: RunContext, stack: ExitStack) -> _Subje
     if not how.sampler:
         say_device("evaluated")
     found = open_candidate(Path(asked.target), asked.problems, open_sampler=open_server if how.sampler else None)
-    return _Subject(
-        lambda jobs: bench.sample(jobs, found.sampler, found.codec, plan.decode, plan.parallel),
-        *(plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256),
-    )
+
+    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+        return bench.sample(jobs, found.sampler, found.codec, plan.decode, plan.parallel)
+
+    return _Subject(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
 
 
 def _open_agent(asked: _Request, bench: RunContext, stack: ExitStack) -> _Subject:

@@ -65,7 +65,7 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator
         except ArenaError as error:
             row = DoctorCheck("fail", f"{error.failure.code} {error.entry.title}: {error.failure.detail}", error.fix)
         except (ImportError, OSError, subprocess.SubprocessError) as error:
-            fix = "see the reason above; of a broken install: make install, or pip install -c constraints.txt -e ."
+            fix = "see the reason above; if the install is broken: make install, or pip install -c constraints.txt -e ."
             row = DoctorCheck("fail", str(error), fix)
         yield msgspec.structs.replace(row, name=name, found=redacted(row.found))
 

@@ -61,6 +61,8 @@ class RaceLog(RaceRecords):
             for validator in await self._store.validators():
                 last = self._last_seq.get(validator, 0)
                 async for record in self._store.records(validator, after_seq=last, race_id=self._race_id):
+                    if record.seq <= self._last_seq.get(validator, 0):  # a row that was doubled counts once
+                        continue
                     payload = decode_content(record.content).payload
                     self.take(validator, record.seq, record.content_sha256, payload)
                     if validator == self._store.validator and isinstance(payload, SettlementRecord):

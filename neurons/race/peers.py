@@ -26,7 +26,7 @@ from arena.exchange.pull import Puller, PullJob, SourceRelay
 from arena.race.admission import RaceRecords
 from arena.race.agreement import believed, countersign_value, validators_of
 from arena.race.draw import permitted_validators
-from arena.race.machine import AdoptSettlement, AnchoredLog, PullLogs, RaceSettled, RaceState, succession
+from arena.race.machine import AdoptSettlement, AnchoredLog, PullLogs, RaceSettled, RaceState, own_log, succession
 from arena.race.schedule import ANCHOR, ANSWER_MS_MAX, RECEIPT, Roll, answer_ms
 from arena.race.scores import Pair
 from arena.race.settle import settlement_sha256
@@ -114,7 +114,7 @@ class RacePeers:
         held = {(log.validator, log.note_sha256): log for log in sharing.peer_logs.held(race_id)} if sharing else {}
         for log in logs:
             mine = own if own and log == AnchoredLog(validator=me, note_sha256=own.sha256) else None
-            is_whole = log == AnchoredLog(validator=me, note_sha256="")
+            is_whole = log == own_log(me)
             if not is_whole:
                 found = mine or held[log.validator, log.note_sha256].point
                 counted.append(

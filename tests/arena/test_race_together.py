@@ -130,13 +130,13 @@ class Member:
                 self.has |= {log for log in effect.logs if self.network.is_shown(log, self.hotkey)}
                 return None
             case machine.FixField():
-                assert set(effect.logs) <= {machine.AnchoredLog(validator=self.hotkey, note_sha256=""), *self.has}
+                assert set(effect.logs) <= {machine.own_log(self.hotkey), *self.has}
                 validators = validators_of(self.state)
                 return machine.FieldFixed(field=FIELD, validators=validators)
             case machine.EnqueueItems():
                 return machine.ItemsEnqueued(items=len(effect.items))
             case machine.Settle():
-                assert set(effect.logs) <= {machine.AnchoredLog(validator=self.hotkey, note_sha256=""), *self.has}
+                assert set(effect.logs) <= {machine.own_log(self.hotkey), *self.has}
                 return machine.SettlementProposed(settlement=settlement_of(effect.logs))
             case machine.AdoptSettlement():
                 return self._adopt(effect.value)

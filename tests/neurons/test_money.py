@@ -197,7 +197,10 @@ async def test_a_problem_without_room_is_not_begun_once_the_mean_is_known(budget
     assert purse.refusal is not None and purse.refusal.detail == cap
 
 
-def test_a_cap_needs_prices() -> None:
+def test_a_cap_needs_prices_and_the_older_setting_says_where_it_went(tmp_path: Path) -> None:
     named = {"upstreams": (Endpoint(name="a", base_url="http://a"),), "budget": Budget(day_usd=1.0)}
     with pytest.raises(ArenaError, match=r"V2030.*\[budget\] caps.* a \(http://a\) has no price"):
         chosen_endpoints(resolve(named).settings, SMALL)
+    (tmp_path / "arena.toml").write_text("judge_race_tokens = 5\n")
+    with pytest.raises(ArenaError, match=r"judge_race_tokens is a key of \[budget\] now"):
+        resolve({}, tmp_path / "arena.toml")

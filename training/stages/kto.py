@@ -186,7 +186,10 @@ class _MaskedCollator(DataCollatorForUnpairedPreference):  # type: ignore[misc]
         output: dict[str, Any] = super().torch_call(examples)
         for prefix in ("", "KL_"):
             masks = [torch.tensor([0] * len(one["prompt_ids"]) + one[prefix + MASK]) for one in examples]
-            output[prefix + "completion_mask"] = pad(masks, padding_value=0, padding_side="right")
+            mask = pad(masks, padding_value=0, padding_side="right")
+            if mask.shape != output[prefix + "completion_mask"].shape:
+                raise ValueError(f"{prefix}{MASK} does not line up with its tokens")
+            output[prefix + "completion_mask"] = mask
         return output
 
 
