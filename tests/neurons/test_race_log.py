@@ -20,6 +20,7 @@ from arena.policies import DEMO, POLICIES
 from arena.race.admission import REFUSALS_MAX
 from arena.race.settle import settle
 from arena.records.model import EvaluationRecord, Payload, RecordContent, SettlementRecord, SignedRecord, VerdictRecord
+from arena.records.sequencer import Sequencer
 from arena.store.postgres import PostgresStore
 from foundation.canonical import canonical_bytes
 from foundation.errors import Failure
@@ -34,8 +35,9 @@ from neurons.cli.options import StoreFlags
 from neurons.cli.race import app as race_app
 from neurons.race.log import RaceLog, SettledRace, read_settled
 from tests.arena import race_stand as stand
-from tests.arena.log_stand import HOST
+from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt
 from tests.judge.endpoint import ScriptedEndpoint, chat, serving
+from tests.keys import generate_signer
 
 ME, OTHER = "val-a", "val-b"
 AGENT = stand.candidate("x")
@@ -59,6 +61,14 @@ class Log(RaceLog):
     def mean(self) -> int | None:
         end = self.own_suite_end(AGENT.subject.agent_version_id, SUITE, POLICY)
         return end and end.mean_e4
+
+
+def test_a_row_that_was_doubled_in_the_store_counts_once() -> None:
+    store = MemoryLog((signer := generate_signer()).hotkey)
+    asyncio.run(Sequencer(store, signer, Clock(), HOST).append([attempt(1, ended="faulted")]))
+    log, store.log = RaceLog(cast(PostgresStore, store), "r1"), store.log * 2
+    asyncio.run(log.refresh())
+    assert len(log.attempts) == 1
 
 
 def evaluation(problem: str, *, is_success: bool) -> EvaluationRecord:
