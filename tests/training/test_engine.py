@@ -36,9 +36,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_a_run_reports_to_tensorboard_what_it_logs(model: Path, tmp_path: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     done = run_sft(model, tmp_path / "run", more='[engine]\nreport_to = ["tensorboard"]\n')
-    read = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard" / "log"))
+    read = EventAccumulator(str(tmp_path / "run" / "tensorboard" / "log"))
     read.Reload()
     told = [(event.step, event.value) for event in read.Scalars("train/loss")]
     assert told == [(step, pytest.approx(loss)) for step, loss in enumerate(done.losses, 1)]
@@ -64,7 +65,8 @@ def test_a_model_is_compiled_on_demand(model: Path, tmp_path: Path, monkeypatch:
 
 
 def test_adam_keeps_8_bits_on_demand(model: Path, tmp_path: Path, trained: list[Any]) -> None:
-    bitsandbytes = pytest.importorskip("bitsandbytes")
+    import bitsandbytes
+
     run_sft(model, tmp_path / "run", steps=2, more='[engine]\noptim = "paged_adamw_8bit"\n')
     adam = trained[0].optimizer.optimizer
     assert isinstance(adam, bitsandbytes.optim.AdamW) and (adam.is_paged, adam.args.optim_bits) == (True, 8)
