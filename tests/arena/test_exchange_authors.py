@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.exchange.log_digest import add_digest, read_digest
@@ -48,21 +49,13 @@ async def test_an_author_cannot_show_a_record_to_some_and_hide_it_from_others(ca
     digest = read_digest(note, case.author.hotkey, RACE, verify)
     assert (digest.count.rows, digest.start.after_seq) == (6, 0)
     plain = note.rpartition("— ")[0]
-    change = msgspec.structs.replace
     for wrong in (
-        change(digest, count=Count()),
-        change(digest, count=change(digest.count, rows=5)),
-        change(digest, count=change(digest.count, rows=7)),
-        change(
-            digest, start=LogStart(validator=digest.start.validator, after_seq=1, head="ab" * 32, peaks=("cd" * 32,))
-        ),
-        change(
-            digest,
-            start=LogStart(validator=digest.start.validator, after_seq=9, head="ab" * 32, peaks=("cd" * 32,) * 2),
-        ),
-        change(
-            digest, start=LogStart(validator=digest.start.validator, after_seq=16, head="ab" * 32, peaks=("cd" * 32,))
-        ),
+        replace(digest, count=Count()),
+        replace(digest, count=replace(digest.count, rows=5)),
+        replace(digest, count=replace(digest.count, rows=7)),
+        replace(digest, start=replace(digest.start, after_seq=1, head="ab" * 32, peaks=("cd" * 32,))),
+        replace(digest, start=replace(digest.start, after_seq=9, head="ab" * 32, peaks=("cd" * 32,) * 2)),
+        replace(digest, start=replace(digest.start, after_seq=16, head="ab" * 32, peaks=("cd" * 32,))),
     ):
         pulled = await anchored(case, add_digest(plain, wrong, case.author.signer))
         assert pulled.log is None
@@ -121,7 +114,7 @@ async def test_a_log_over_its_round_is_refused_unread_and_of_qualifying_not_pass
     await case.author.evaluate([5])
     race, nothing = await case.author.anchor(), await case.author.note("r9")
     digest = read_digest(nothing, case.author.hotkey, "r9", verify)
-    idle = msgspec.structs.replace(digest, start=LogStart(validator=case.author.hotkey))
+    idle = replace(digest, start=LogStart(validator=case.author.hotkey))
     nothing = add_digest(nothing.rpartition("— ")[0], idle, case.author.signer)
     monkeypatch.setattr(case.ask, "rows", None)  # of neither is a row asked for
     assert (await case.pull(wanted=race)).unfit.code == "U3043"
@@ -138,6 +131,7 @@ async def test_a_log_over_its_round_is_refused_unread_and_of_qualifying_not_pass
 
 
 Change = Callable[[list[LogRow]], list[LogRow]]
+STUB = {"content": None, "withheld": "unreleased"}
 
 
 class Meddler:
@@ -154,36 +148,24 @@ class Meddler:
 
 def change_content(rows: list[LogRow]) -> list[LogRow]:
     forged = msgspec.Raw(bytes(rows[1].content).replace(b'"is_success":true', b'"is_success":null'))
-    return [rows[0], msgspec.structs.replace(rows[1], content=forged), *rows[2:]]
-
-
-def change_stub_hash(rows: list[LogRow]) -> list[LogRow]:
-    return [*rows[:8], msgspec.structs.replace(rows[8], content_sha256="ab" * 32)]
-
-
-def hide_one(rows: list[LogRow]) -> list[LogRow]:
-    return [rows[0], msgspec.structs.replace(rows[1], content=None, withheld="unreleased"), *rows[2:]]
-
-
-def change_signature(rows: list[LogRow]) -> list[LogRow]:
-    return [msgspec.structs.replace(rows[0], signature=rows[1].signature), *rows[1:]]
+    return [rows[0], replace(rows[1], content=forged), *rows[2:]]
 
 
 ATTACKS: dict[str, Change] = {
     "another content": change_content,
-    "another hash in a stub": change_stub_hash,
-    "a stub where a whole record is due": hide_one,
-    "all of them stubs": lambda rows: [msgspec.structs.replace(r, content=None, withheld="unreleased") for r in rows],
+    "another hash in a stub": lambda rows: [*rows[:8], replace(rows[8], content_sha256="ab" * 32)],
+    "a stub where a whole record is due": lambda rows: [rows[0], replace(rows[1], **STUB), *rows[2:]],
+    "all of them stubs": lambda rows: [replace(row, **STUB) for row in rows],
     "two rows swapped": lambda rows: [rows[1], rows[0], *rows[2:]],
     "a row left out": lambda rows: [*rows[:4], *rows[5:]],
     "a row twice": lambda rows: [rows[0], *rows],
     "the end cut off": lambda rows: rows[:5] if rows[0].seq == 1 else [],
     "the beginning cut off": lambda rows: rows[1:],
-    "rows of another validator": lambda rows: [msgspec.structs.replace(row, validator="5Other") for row in rows],
-    "the signature of another record": change_signature,
-    "a body": lambda rows: [msgspec.structs.replace(rows[0], body=msgspec.Raw(b"{}")), *rows[1:]],
-    "a malformed hash": lambda rows: [msgspec.structs.replace(rows[0], content_sha256="zz"), *rows[1:]],
-    "a row beyond the note": lambda rows: [*rows, msgspec.structs.replace(rows[-1], seq=rows[-1].seq + 1)],
+    "rows of another validator": lambda rows: [replace(row, validator="5Other") for row in rows],
+    "the signature of another record": lambda rows: [replace(rows[0], signature=rows[1].signature), *rows[1:]],
+    "a body": lambda rows: [replace(rows[0], body=msgspec.Raw(b"{}")), *rows[1:]],
+    "a malformed hash": lambda rows: [replace(rows[0], content_sha256="zz"), *rows[1:]],
+    "a row beyond the note": lambda rows: [*rows, replace(rows[-1], seq=rows[-1].seq + 1)],
     "nothing": lambda rows: [],
 }  # fmt: skip
 
@@ -292,7 +274,7 @@ def test_a_changed_file_is_never_read_and_its_log_is_held_no_longer(tmp_path: Pa
 
 
 def test_a_race_has_no_more_bytes_than_races_have_and_qualifying_may_have_more(tmp_path: Path, monkeypatch) -> None:
-    rows = [msgspec.structs.replace(row("r1", seq), content=None, withheld="unreleased") for seq in range(1, 11)]
+    rows = [replace(row("r1", seq), **STUB) for seq in range(1, 11)]
     monkeypatch.setattr(
         "arena.exchange.peer_logs.RACE_BYTES_MAX", sum(len(msgspec.json.encode(one)) + 1 for one in rows)
     )

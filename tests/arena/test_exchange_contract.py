@@ -168,13 +168,6 @@ def test_a_share_of_bytes_is_waited_for_and_fills_up_again() -> None:
 # -- pulling logs from others: what is held is what the log holds, read on from where it was left, whoever serves it
 
 
-@pytest.fixture(params=[LocalNet, HttpNet], ids=["local", "http"])
-async def any_trio(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Case]:
-    made = await Case(tmp_path, request.param()).join()
-    yield made
-    await made.net.close()
-
-
 @pytest.fixture
 async def trio(tmp_path: Path) -> Case:
     return await Case(tmp_path).join()
@@ -195,17 +188,17 @@ def held(node: Node, race_id: str, validator: str) -> list[tuple[int, bytes]]:
     return [(row.seq, bytes(row.content)) for row in node.held.rows(newest)]
 
 
-async def test_who_holds_a_log_passes_it_on_when_its_author_is_away(any_trio: Case) -> None:
-    author, relay, reader = any_trio.author, any_trio.relay, any_trio.reader
+async def test_who_holds_a_log_passes_it_on_when_its_author_is_away(world: World) -> None:
+    author, relay, reader = world.author, world.relay, world.reader
     await author.evaluate([7], "r0")
     size = await author.evaluate([1, 2])
     wanted = await author.anchor()
-    await any_trio.pull_by_relay(wanted)
-    others = [peer for peer in any_trio.peers if peer.hotkey != author.hotkey]
-    refused = await reader.puller(any_trio.ask, pace=FAST).pull(wanted, others)
+    await world.pull_by_relay(wanted)
+    others = [peer for peer in world.peers if peer.hotkey != author.hotkey]
+    refused = await reader.puller(world.ask, pace=FAST).pull(wanted, others)
     assert refused.log is None  # the relay's own roll is not final: it shows nothing of the race
     relay.reveal(RACE, 0)
-    pulled = await reader.puller(any_trio.ask, pace=FAST).pull(wanted, others)
+    pulled = await reader.puller(world.ask, pace=FAST).pull(wanted, others)
     assert (pulled.complaints, pulled.unfit) == ((), None)
     assert held(reader, RACE, author.hotkey) == counted(author, RACE, size)
 
@@ -275,37 +268,28 @@ MINER = keypair_signer("//Miner")
 SUBMISSION = make_submission(MINER, "agent", SOURCE, 5)
 
 
-def commitment(submission=SUBMISSION) -> Commitment:
-    return Commitment(hotkey=submission.hotkey, sha256=submission.commitment_sha256, block=7)
+COMMITMENT = Commitment(hotkey=SUBMISSION.hotkey, sha256=SUBMISSION.commitment_sha256, block=7)
 
 
-class Relaying(Case):
-    """A reader that relays what the two others have."""
-
-    def relaying(self, **options) -> SourceRelay:
-        return SourceRelay(self.ask, self.reader.store, verify, now_ms=lambda: 1_000_000, **options)
+def relay_of(trio: Case, **options) -> SourceRelay:
+    """The reader relays what the two others have."""
+    return SourceRelay(trio.ask, trio.reader.store, verify, now_ms=lambda: 1_000_000, **options)
 
 
-@pytest.fixture
-async def relaying(tmp_path: Path) -> Relaying:
-    return await Relaying(tmp_path).join()
-
-
-async def test_a_source_committed_on_chain_reaches_who_lacks_it(relaying: Relaying) -> None:
-    await relaying.relay.hold_source(SUBMISSION)
-    relay = relaying.relaying()
+async def test_a_source_committed_on_chain_reaches_who_lacks_it(trio: Case) -> None:
+    await trio.relay.hold_source(SUBMISSION)
+    relay = relay_of(trio)
     for delivered in ([SUBMISSION.commitment_sha256], []):
-        assert await relay.fetch([commitment()], relaying.peers[:2]) == (delivered, [])
-    (row,) = await relaying.reader.store.submissions(EVERY_STATE)
-    assert signed_submission(row, SOURCE) == SUBMISSION and row.subject.commitment_block == commitment().block
+        assert await relay.fetch([COMMITMENT], trio.peers[:2]) == (delivered, [])
+    (row,) = await trio.reader.store.submissions(EVERY_STATE)
+    assert signed_submission(row, SOURCE) == SUBMISSION and row.subject.commitment_block == COMMITMENT.block
 
 
-async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commitment(relaying: Relaying) -> None:
-    await relaying.relay.hold_source(msgspec.structs.replace(SUBMISSION, signature=""))
-    delivered, complaints = await relaying.relaying().fetch([commitment()], relaying.peers[:2])
+async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commitment(trio: Case) -> None:
+    await trio.relay.hold_source(msgspec.structs.replace(SUBMISSION, signature=""))
+    delivered, complaints = await relay_of(trio).fetch([COMMITMENT], trio.peers[:2])
     assert (delivered, [each.failure.code for each in complaints]) == ([], ["U3042"])
-    relay = relaying.relaying(is_commitment_enough=True)
-    delivered, _ = await relay.fetch([commitment()], relaying.peers[:2])
+    delivered, _ = await relay_of(trio, is_commitment_enough=True).fetch([COMMITMENT], trio.peers[:2])
     assert delivered == [SUBMISSION.commitment_sha256]
 
 
@@ -316,8 +300,8 @@ def test_only_the_source_that_the_hotkey_committed_and_signed_is_taken() -> None
     renamed = msgspec.structs.replace(SUBMISSION, name="another")
     ill_named = make_submission(MINER, "agent", SOURCE, 5)
     ill_named = msgspec.structs.replace(ill_named, name="a b")
-    require_committed(SUBMISSION, commitment(), verify)
+    require_committed(SUBMISSION, COMMITMENT, verify)
     for wrong in (other, changed, unsigned, renamed, ill_named):
         with pytest.raises(ArenaError) as caught:
-            require_committed(wrong, commitment(), verify)
+            require_committed(wrong, COMMITMENT, verify)
         assert caught.value.failure.code == "U3042"
