@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from arena.chain.keys import keypair_signer
 from arena.chain.port import Signer
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.objects import BodyObjects
 from arena.store.postgres import PostgresStore
-from tests.arena.chain_stands import NodeStand, make_node, node_stand
 from tests.arena.log_stand import HOST, Clock
 from tests.keys import generate_signer
 from tests.postgres_stand import start_new
@@ -82,14 +80,6 @@ async def store(open_store: OpenStore, signer: Signer) -> PostgresStore:
 def sequencer(store: PostgresStore, signer: Signer) -> Sequencer:
     """Signs and appends to `store`."""
     return Sequencer(store, signer, Clock(), HOST)
-
-
-@pytest.fixture
-async def chain_stand() -> AsyncIterator[NodeStand]:
-    """A node that serves the chain, with //Alice registered, and the real adapter connected to it."""
-    async with node_stand(make_node()) as made:
-        await made.enrol(keypair_signer("//Alice"))
-        yield made
 
 
 @pytest.fixture(scope="session")

@@ -161,53 +161,43 @@ async def test_weights_of_another_mechanism_are_set_and_read_under_its_own_key(s
 HASH = "ab" * 32
 
 
-async def test_processes_threads_and_tasks_of_one_hotkey_lose_nothing(chain_stand: NodeStand) -> None:
+async def test_processes_threads_and_tasks_of_one_hotkey_lose_nothing(stand: NodeStand) -> None:
     async def elsewhere(first: int) -> list[str]:
-        command = (
-            sys.executable,
-            "-m",
-            "tests.arena.test_chain_runtime",
-            chain_stand.url,
-            str(chain_stand.lock_folder),
-        )
+        command = (sys.executable, "-m", "tests.arena.test_chain_runtime", stand.url, str(stand.lock_folder))
         process = await asyncio.create_subprocess_exec(*command, str(first), stdout=asyncio.subprocess.PIPE)
         said, _ = await process.communicate()
         return said.decode().splitlines()
 
     async def here(first: int) -> list[str]:
-        results = [await chain_stand.chain.commit(ALICE, f"{first + number:02x}" * 32) for number in range(COMMITS)]
+        results = [await stand.chain.commit(ALICE, f"{first + number:02x}" * 32) for number in range(COMMITS)]
         return [result.status for result in results]
 
-    thread = asyncio.to_thread(lambda: asyncio.run(commit_some(chain_stand.url, chain_stand.lock_folder, 40)))
+    thread = asyncio.to_thread(lambda: asyncio.run(commit_some(stand.url, stand.lock_folder, 40)))
     told = await asyncio.gather(elsewhere(0), elsewhere(20), thread, here(60), here(80))
     assert told == [["ok"] * COMMITS] * 5
-    assert chain_stand.node.nonce_refusals == 0 and len(chain_stand.node.extrinsics) == 5 * COMMITS
+    assert stand.node.nonce_refusals == 0 and len(stand.node.extrinsics) == 5 * COMMITS
 
 
-@pytest.mark.parametrize("kind", ["commit", "publish", "set_weights"])
-async def test_what_another_machine_made_stale_is_sent_once_more(chain_stand: NodeStand, kind: str) -> None:
-    await chain_stand.make_validator(ALICE, 10**12)
-    chain_stand.node.is_overtaken = True
-    match kind:
-        case "commit":
-            result = await chain_stand.chain.commit(ALICE, HASH)
-        case "publish":
-            result = await chain_stand.chain.publish(ALICE, "http://203.0.113.7:8750")
-        case _:
-            result = await chain_stand.chain.set_weights(ALICE, (0,), (65_535,))
-    assert (result.status, chain_stand.node.nonce_refusals, len(chain_stand.node.extrinsics)) == ("ok", 1, 1)
+@pytest.mark.parametrize(
+    ("kind", "about"),
+    [("commit", (HASH,)), ("publish", ("http://203.0.113.7:8750",)), ("set_weights", VECTOR)],
+)
+async def test_what_another_machine_made_stale_is_sent_once_more(stand: NodeStand, kind: str, about: tuple) -> None:
+    stand.node.is_overtaken = True
+    result = await getattr(stand.chain, kind)(ALICE, *about)
+    assert (result.status, stand.node.nonce_refusals, len(stand.node.extrinsics)) == ("ok", 1, 1)
 
 
 async def test_what_was_signed_for_the_runtime_before_an_upgrade_is_signed_once_more(
-    chain_stand: NodeStand, monkeypatch: pytest.MonkeyPatch
+    stand: NodeStand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("arena.chain.real.UPGRADE_S", 0.0)
-    chain_stand.node.bad_proofs = 1
-    assert (await chain_stand.chain.commit(ALICE, HASH)).status == "ok"
-    chain_stand.node.bad_proofs = 2
-    refused = await chain_stand.chain.commit(ALICE, "cd" * 32)
+    stand.node.bad_proofs = 1
+    assert (await stand.chain.commit(ALICE, HASH)).status == "ok"
+    stand.node.bad_proofs = 2
+    refused = await stand.chain.commit(ALICE, "cd" * 32)
     assert refused.status == "failed" and "BadProof" in refused.detail
-    assert len(chain_stand.node.extrinsics) == 1
+    assert len(stand.node.extrinsics) == 1
 
 
 async def test_weights_go_before_what_else_waits_for_an_extrinsic_that_is_never_included_and_are_made_anew(
@@ -235,11 +225,11 @@ async def test_weights_go_before_what_else_waits_for_an_extrinsic_that_is_never_
         assert [line["event"] for line in logs] == ["sender waited"] * 2
 
 
-async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(chain_stand: NodeStand) -> None:
-    chain_stand.node.is_handed_in_twice = True
-    result = await chain_stand.chain.commit(ALICE, HASH)
-    assert (result.status, len(chain_stand.node.extrinsics)) == ("ok", 1)
-    held = await chain_stand.chain.commitment(ALICE.hotkey)
+async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(stand: NodeStand) -> None:
+    stand.node.is_handed_in_twice = True
+    result = await stand.chain.commit(ALICE, HASH)
+    assert (result.status, len(stand.node.extrinsics)) == ("ok", 1)
+    held = await stand.chain.commitment(ALICE.hotkey)
     assert held is not None and held.block == result.block
 
 
@@ -269,9 +259,6 @@ def test_a_hotkey_validates_a_subnet_in_one_process_and_another_subnet_beside_it
 # -- the adapter's one connection: who closes it and when, and that one which can't be opened leaves nothing open
 
 
-# -- a failure closes its own client, when nobody uses it
-
-
 async def test_a_read_that_runs_out_of_time_does_not_cut_off_an_extrinsic() -> None:
     node = make_node()
     node.enrol(ALICE.hotkey)
@@ -289,21 +276,20 @@ async def test_a_read_that_runs_out_of_time_does_not_cut_off_an_extrinsic() -> N
         return subscription, notices
 
     node._serve, node._submit_and_watch = serve_and_keep, without_the_last_notice
-    async with node_stand(node, timeout_s=20.0) as chain_stand:
-        sending = asyncio.create_task(chain_stand.chain.commit(ALICE, HASH))
+    async with node_stand(node, timeout_s=20.0) as stand:
+        sending = asyncio.create_task(stand.chain.commit(ALICE, HASH))
         while not held_back:
             await asyncio.sleep(0.01)
         with pytest.raises(ArenaError, match="U3030"):
-            async with chain_stand.chain._connected(timeout_s=0.05):  # type: ignore[attr-defined]
+            async with stand.chain._connected(timeout_s=0.05):  # type: ignore[attr-defined]
                 await asyncio.sleep(10)
         await connections[1].send(json.dumps(held_back[0]))  # of the extrinsic alone
         assert (await sending).status == "ok"
-        assert await chain_stand.chain.block() == node.block and len(connections) == 3
+        assert await stand.chain.block() == node.block and len(connections) == 3
 
 
 @pytest.mark.parametrize("ends", ["its own time limit", "a cancelled caller"])
 async def test_a_node_that_shakes_hands_and_then_says_nothing_leaves_nothing_open(ends: str) -> None:
-    make_node()
     open_now: set[Any] = set()
 
     async def mute(connection: Any) -> None:
