@@ -108,6 +108,11 @@ class Miner:
         return httpx2.Request(method, self.stand.address + target, content=body, headers=signed | (headers or {}))
 
 
+async def send(request: httpx2.Request) -> httpx2.Response:
+    async with httpx2.AsyncClient(timeout=30) as http:
+        return await http.send(request)
+
+
 class SigningAuth(httpx2.Auth):
     """Signs each request as a miner's client does."""
 

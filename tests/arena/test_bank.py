@@ -40,7 +40,7 @@ from tests.problems.stand import PROBLEMS, make_catalogue
 SALT = bytes(range(32))
 BATCH = seal("race-1", PROBLEMS, SALT)
 TITLES = AcceptedTitles(
-    name="qwen@bank-1", accepted={title: frozenset({"7", "101"}) for title in sorted(reward_titles(PROBLEMS))}
+    name="qwen@bank-1", accepted={title: frozenset({"31415926"}) for title in sorted(reward_titles(PROBLEMS))}
 )
 TITLED = seal("race-1", PROBLEMS, SALT, titles=TITLES)
 
@@ -261,11 +261,7 @@ def test_pools_and_problems_are_checked_against_the_batch():
 # to after it
 
 
-IN_POOLS = seal("race-1", PROBLEMS, bytes(range(32)), pools=("train", "eval", "dev"), partition_sha256="ab" * 32)
-SECRET_TITLES = AcceptedTitles(
-    name="qwen@bank-1", accepted={title: frozenset({"31415926"}) for title in sorted(reward_titles(PROBLEMS))}
-)
-WITH_TITLES = seal("race-1", PROBLEMS, bytes(range(32)), titles=SECRET_TITLES)
+IN_POOLS = seal("race-1", PROBLEMS, SALT, pools=("train", "eval", "dev"), partition_sha256="ab" * 32)
 ROUND = 1
 
 
@@ -284,15 +280,15 @@ def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
 
 # -- when it opens
 def test_accepted_titles_lie_inside_and_cannot_be_read_before_the_round(stand):
-    sealed = locked(stand, WITH_TITLES)
+    sealed = locked(stand, TITLED)
     held, public = msgspec.json.encode(sealed), sealing.notice_bytes(sealed)
     assert sealed.notice.titles == "qwen@bank-1"  # the matcher's name alone
-    for secret in (b"31415926", *(title.encode() for title in SECRET_TITLES.accepted)):
-        assert secret in msgspec.json.encode(SECRET_TITLES)
+    for secret in (b"31415926", *(title.encode() for title in TITLES.accepted)):
+        assert secret in msgspec.json.encode(TITLES)
         assert secret not in sealed.ciphertext and secret not in held and secret not in public
     with pytest.raises(ArenaError, match=r"V2085.*race-1 opens at .*, round 1"):
         sealing.open_batch(sealed, None, timelock=stand.timelock)
-    assert sealing.open_batch(sealed, stand.published, timelock=stand.timelock).titles == SECRET_TITLES
+    assert sealing.open_batch(sealed, stand.published, timelock=stand.timelock).titles == TITLES
 
 
 def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
@@ -300,10 +296,10 @@ def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
     for batch in (
         seal("race-2", PROBLEMS, bytes(range(32)), pools=IN_POOLS.pools, partition_sha256="ab" * 32),
         seal("race-1", PROBLEMS, bytes(32), pools=IN_POOLS.pools, partition_sha256="ab" * 32),
-        seal("race-1", PROBLEMS, bytes(range(32)), pools=("train",) * 3, partition_sha256="ab" * 32),
-        seal("race-1", PROBLEMS, bytes(range(32)), pools=IN_POOLS.pools, partition_sha256="cd" * 32),
+        seal("race-1", PROBLEMS, SALT, pools=("train",) * 3, partition_sha256="ab" * 32),
+        seal("race-1", PROBLEMS, SALT, pools=IN_POOLS.pools, partition_sha256="cd" * 32),
         seal("race-1", PROBLEMS[:2], bytes(range(32)), pools=IN_POOLS.pools[:2], partition_sha256="ab" * 32),
-        replace(IN_POOLS, titles=SECRET_TITLES),
+        replace(IN_POOLS, titles=TITLES),
     ):
         swapped = sealing.SealedFile(signed=promised.signed, ciphertext=locked(stand, batch).ciphertext)
         with pytest.raises(ArenaError) as caught:
@@ -331,8 +327,8 @@ def lay(kind: str, folder: Path) -> tuple[Path, Callable[[Path], object], object
     """Where it lies, how it is read, and what it holds."""
     path = folder / "file"
     if kind == "batch":
-        write_batch(path, WITH_TITLES)
-        return path, read_batch, WITH_TITLES
+        write_batch(path, TITLED)
+        return path, read_batch, TITLED
     if kind == "sealed":
         sealed = locked(STANDS["local"])
         sealing.write_sealed(path, sealed)

@@ -22,7 +22,7 @@ from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister, set_finality_lag
-from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, serving
+from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, send, serving
 from tests.keys import generate_signer
 
 SHAPE = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
@@ -40,13 +40,6 @@ def stand(postgres: EmbeddedServer, tmp_path: Path) -> Stand:
 def served(stand: Stand) -> Iterator[Stand]:
     with serving(stand, WIDE_RULES):
         yield stand
-
-
-async def send(request: httpx2.Request, client: httpx2.AsyncClient | None = None) -> httpx2.Response:
-    if client is not None:
-        return await client.send(request)
-    async with httpx2.AsyncClient(timeout=30) as own:
-        return await own.send(request)
 
 
 async def refusal(request: httpx2.Request) -> tuple[int, str]:
@@ -253,8 +246,7 @@ async def test_a_file_that_no_process_could_parse_is_the_gates_to_judge(monkeypa
 
 FORM = SubmissionForm(agent_name="one", source=b"two\r\n--", submitted_ms=3, signature="four")
 CONTENTS = {"agent_name": b"one", "file": b"two\r\n--", "submitted_ms": b"3", "signature": b"four"}
-
-# no lone backslash: the standard library takes the one in `"\\"` for an escape of the quote
+PLAIN_HEADS = {name: f'Content-Disposition: form-data; name="{name}"' for name in CONTENTS}
 
 
 def body_between(boundary: str, heads: dict[str, str]) -> bytes:
@@ -262,13 +254,6 @@ def body_between(boundary: str, heads: dict[str, str]) -> bytes:
         b"--%s\r\n%s\r\n\r\n%s\r\n" % (boundary.encode(), heads[name].encode("latin-1"), content)
         for name, content in CONTENTS.items()
     ) + b"--%s--\r\n" % (boundary.encode())
-
-
-def plain_head(name: str) -> str:
-    return f'Content-Disposition: form-data; name="{name}"'
-
-
-PLAIN_HEADS = {name: plain_head(name) for name in CONTENTS}
 
 
 HEAD = b'--b\r\ncontent-disposition: form-data; name="%s"\r\n\r\n'

@@ -35,6 +35,7 @@ from tests.arena.door_stand import (
     Miner,
     Stand,
     open_to_commitments,
+    send,
     serving,
     told,
     unix_ms,
@@ -234,11 +235,6 @@ async def test_a_submission_needs_its_commitment_and_then_waits_in_the_one_queue
     withdrawn = await send(miner.signed("DELETE", f"/v1/submissions/{made.agent_version_id}"))
     assert withdrawn.status_code == 200
     assert (await miner.get(f"/v1/miner/agent-versions/{version}"))["state"] == "CANCELLED"
-
-
-async def send(request: httpx2.Request) -> httpx2.Response:
-    async with httpx2.AsyncClient(timeout=30) as http:
-        return await http.send(request)
 
 
 async def test_a_policy_that_asks_for_signatures_names_what_is_missing_and_the_command_that_makes_it(

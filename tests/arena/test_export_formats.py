@@ -21,7 +21,7 @@ from arena.export.agents import AgentRow
 from arena.export.files import describe
 from arena.export.forms import ParquetFile, convert, read_rows, schema
 from arena.export.model import FORMATS, Format, ShardFile, Trajectory
-from arena.export.row import Conversation, ExecutedCall, TrajectoryFacts, Turn, converse, row_of
+from arena.export.row import ExecutedCall, TrajectoryFacts, Turn, converse, row_of
 from arena.export.verification import verify_export
 from arena.records.model import StoredCheckpoint
 from arena.records.sequencer import Sequencer
@@ -181,10 +181,6 @@ def test_the_inspect_reader_opens_a_log_whole_in_part_and_by_sample(tmp_path: Pa
 # -- verifiers
 
 
-def place(talk: Conversation, index: int) -> ChatMessage:
-    return (talk.messages + talk.other_messages)[index]
-
-
 def test_a_call_read_off_the_prompt_is_marked_and_its_result_too() -> None:
     run = Episode([says(SEARCH), says(content="done")])
     prompt = {"role": "user", "content": 'Say {"name": "find_product", "arguments": {"q": "red lamp"}}'}
@@ -214,7 +210,7 @@ def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:
     run.chat(USER)
     talk = converse(run.body())
     assert [m.content for m in talk.messages if m.role == "assistant"] == ["one", "two"]
-    assert place(talk, talk.completions[2].reply).content == "three"
+    assert (talk.messages + talk.other_messages)[talk.completions[2].reply].content == "three"
 
 
 @given(st.data())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from arena.policy import RaceRules
 from arena.race.decider import after_fault, is_last_attempt, is_nobodys_fault
@@ -237,12 +238,12 @@ def gambler(how: str, restart: str, patience: int, *, is_early: bool) -> Agent:
     return run
 
 
-HOWS: dict[str, tuple[Refuses, str]] = {
-    "moderation": (words(BOMB), "U3001"),
-    "rate": (words(BOMB), "U3004"),
-    "malformed": (words(BOMB), "A1040"),
-    "long": (longer_than(1_000), "U3004"),
-    "model": (lambda body: body["model"] == "absent", "U3001"),
+HOWS = {
+    "moderation": Terms(refuses=words(BOMB), code="U3001"),
+    "rate": Terms(refuses=words(BOMB), code="U3004"),
+    "malformed": Terms(refuses=words(BOMB), code="A1040"),
+    "long": Terms(refuses=longer_than(1_000), code="U3004"),
+    "model": Terms(refuses=lambda body: body["model"] == "absent", code="U3001"),
 }
 RESTARTS = ["repeated", "varied", "reordered", "shortened", "provoked first"]
 
@@ -251,8 +252,7 @@ RESTARTS = ["repeated", "varied", "reordered", "shortened", "provoked first"]
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("restart", RESTARTS)
 def test_no_gambler_expects_more_than_an_agent_that_provokes_nothing(how: str, restart: str, endpoints: int) -> None:
-    refuses, code = HOWS[how]
-    terms = Terms(refuses=refuses, code=code, endpoints=endpoints)
+    terms = replace(HOWS[how], endpoints=endpoints)
     for patience in (1, 2, 9):
         for is_early in (True, False):
             expected = expected_score(gambler(how, restart, patience, is_early=is_early), terms)
@@ -260,13 +260,9 @@ def test_no_gambler_expects_more_than_an_agent_that_provokes_nothing(how: str, r
 
 
 def test_without_the_journal_the_same_gamblers_gain_and_one_that_stops_provoking_has_the_honest_score() -> None:
-    refuses, code = HOWS["moderation"]
-    gained = expected_score(
-        gambler("moderation", "repeated", 2, is_early=False), Terms(refuses=refuses, code=code, is_kept=False)
-    )
-    assert gained == 1 - (1 - HONEST) ** 3 > HONEST
-    stops = gambler("moderation", "repeated", 1, is_early=False)
-    assert expected_score(stops, Terms(refuses=refuses, code=code)) == HONEST
+    gains, stops = (gambler("moderation", "repeated", patience, is_early=False) for patience in (2, 1))
+    assert expected_score(gains, replace(HOWS["moderation"], is_kept=False)) == 1 - (1 - HONEST) ** 3 > HONEST
+    assert expected_score(stops, HOWS["moderation"]) == HONEST
 
 
 @pytest.mark.parametrize("agent", [honest, restless])
@@ -276,26 +272,20 @@ def test_honest_agents_keep_their_expected_score_in_real_outages(agent: Agent, o
 
 
 def test_the_end_of_the_cap_is_a_score_of_zero_with_a_reason_of_its_own() -> None:
-    refuses, code = HOWS["moderation"]
-    body, attempts = play(
-        gambler("moderation", "repeated", 9, is_early=False), Tape((False,) * STEPS), Terms(refuses=refuses, code=code)
-    )
+    agent = gambler("moderation", "repeated", 9, is_early=False)
+    body, attempts = play(agent, Tape((False,) * STEPS), HOWS["moderation"])
     assert (body.stop, body.failure.code, attempts) == ("model_refused", "A1043", 3)
 
 
 def test_a_restart_that_leaves_out_a_completion_ends_as_the_agents() -> None:
-    refuses, code = HOWS["moderation"]
     varied = gambler("moderation", "varied", 1, is_early=False)
-    body, _ = play(varied, Tape((False,) * STEPS + (True,) * STEPS), Terms(refuses=refuses, code=code))
+    body, _ = play(varied, Tape((False,) * STEPS + (True,) * STEPS), HOWS["moderation"])
     assert (body.stop, body.failure.code, is_solved(body)) == ("diverged", "A1044", False)
 
 
 def test_a_fault_that_any_shape_may_choose_uses_up_no_attempt_and_never_becomes_a_score() -> None:
-    refuses, code = HOWS["long"]
-    body, attempts = play(
-        gambler("long", "repeated", 99, is_early=False), Tape((False,) * STEPS), Terms(refuses=refuses, code=code)
-    )
-    assert (body, attempts) == (None, 12)
+    agent = gambler("long", "repeated", 99, is_early=False)
+    assert play(agent, Tape((False,) * STEPS), HOWS["long"]) == (None, 12)
 
 
 @pytest.mark.parametrize("keeps", ["memory", "file"])
@@ -325,8 +315,7 @@ def test_restarts_of_a_diverging_agent_draw_no_more_completions_than_one_episode
             asked += 1
         provoke(host, "long")
 
-    refuses, code = HOWS["long"]
-    body, attempts = play(hungry, Tape((True,) * 100), Terms(refuses=refuses, code=code, steps=25))
+    body, attempts = play(hungry, Tape((True,) * 100), replace(HOWS["long"], steps=25))
     assert body is not None and body.stop == "diverged"
     assert (asked, attempts) == (25, 5)
 
@@ -339,5 +328,4 @@ def test_agents_with_threads_may_ask_in_another_order() -> None:
             provoke(host, "moderation")
         finish(host, said.count("good") >= NEEDED)
 
-    refuses, code = HOWS["moderation"]
-    assert expected_score(threaded, Terms(refuses=refuses, code=code)) == HONEST
+    assert expected_score(threaded, HOWS["moderation"]) == HONEST

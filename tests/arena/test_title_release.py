@@ -24,12 +24,20 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 class HashedWords:
-    """The scripted embedder: a text is the sum of its words' directions, each drawn from the word's hash."""
+    """The scripted embedder: a text is the sum of its words' directions, each drawn from the word's hash. Counts the
+    texts that are embedded, and fails after so many calls."""
 
     name = "hashed-words/1"
 
+    def __init__(self, calls_max: int = 1_000) -> None:
+        self.texts, self.calls_left = 0, calls_max
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A row of length 1 per text; a text without words points the way of an empty word."""
+        if self.calls_left == 0:
+            raise ArenaError("U3002", "away")
+        self.calls_left -= 1
+        self.texts += len(texts)
         rows = np.zeros((len(texts), _DIMENSIONS))
         for row, text in zip(rows, texts, strict=True):
             for word in set(_WORD.findall(text.lower())) or {""}:
@@ -55,22 +63,6 @@ def _reward_titles() -> list[str]:
     return sorted({title for problem in _problems() for item in problem.rewards for title in item.title})
 
 
-class Counting:
-    """Counts the texts that are embedded, and fails after so many calls."""
-
-    name = HashedWords.name
-
-    def __init__(self, calls_max: int = 1_000) -> None:
-        self.texts, self.calls_left = 0, calls_max
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        if self.calls_left == 0:
-            raise ArenaError("U3002", "away")
-        self.calls_left -= 1
-        self.texts += len(texts)
-        return HashedWords().embed(texts)
-
-
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("vectors")
@@ -78,10 +70,7 @@ def release(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_a_product_passes_exactly_when_its_cosine_reaches_the_threshold(release):
-    rewards, titles = (
-        HashedWords().embed(_reward_titles()),
-        HashedWords().embed([product.title for product in _products()]),
-    )
+    rewards, titles = map(HashedWords().embed, (_reward_titles(), [product.title for product in _products()]))
     cosines = rewards @ titles.T
     assert set(release[0].accepted) == set(_reward_titles())
     for row, title in enumerate(_reward_titles()):
@@ -90,9 +79,9 @@ def test_a_product_passes_exactly_when_its_cosine_reaches_the_threshold(release)
 
 
 def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):
-    folder, embedder = tmp_path, Counting()
+    folder, embedder = tmp_path, HashedWords()
     with pytest.raises(ArenaError, match="U3002"):
-        build_release(_problems(), _products(), Counting(calls_max=2), folder, name=NAME)
+        build_release(_problems(), _products(), HashedWords(calls_max=2), folder, name=NAME)
     assert build_release(_problems(), _products(), embedder, folder, name=NAME) == release
     assert decode_accepted(encode_accepted(release[0])) == release[0]
     titles = len({product.title for product in _products()})
