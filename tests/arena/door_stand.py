@@ -37,17 +37,14 @@ def unix_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def open_chain(path: Path) -> LocalSubtensor:
-    return LocalSubtensor(path, now_ms=unix_ms, rules=LocalRules(block_ms=BLOCK_MS))
-
-
 class Stand:
     """One validator's door. `door` belongs to the loop of its thread."""
 
     def __init__(self, folder: Path, dsn: str, uri: str, chain_path: Path | None = None) -> None:
         self.folder, self.dsn, self.uri = folder, dsn, uri
         self.validator = keypair_signer(uri).hotkey
-        self.chain = open_chain(chain_path or folder / "chain.sqlite")
+        path = chain_path or folder / "chain.sqlite"
+        self.chain = LocalSubtensor(path, now_ms=unix_ms, rules=LocalRules(block_ms=BLOCK_MS))
         self.policy = POLICIES["demo"]
         self.now_ms = unix_ms  # by which embargoes end
         self.refresh_s = 0.0  # how old what the public reads tell may be

@@ -88,7 +88,7 @@ class Node:
         for problem in problems:
             made, body = episode(problem, race_id=race_id, attempt_id=f"{self.hotkey}-{race_id}-{problem}:1")
             if not race_id:
-                made = [_qualifying(payload) for payload in made]
+                made = [replace(one, context=replace(one.context, stage="qualifying")) for one in made]
             payloads += made
             bodies.append(body)
         return await self.append(payloads, bodies)
@@ -114,11 +114,6 @@ class Node:
 
     def puller(self, peers, **options) -> Puller:
         return Puller(peers, self.held, verify, **options)
-
-
-def _qualifying(payload: Payload) -> Payload:
-    context = msgspec.structs.replace(payload.context, stage="qualifying")
-    return msgspec.structs.replace(payload, context=context)
 
 
 class LocalNet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -45,19 +44,9 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def _open(path: Path, clock: Clock) -> LocalSubtensor:
-    return LocalSubtensor(path, now_ms=clock, rules=LocalRules(block_ms=BLOCK_MS))
-
-
-def _writer(path: Path, uri: str, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _WRITER, str(path), uri, str(count)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-
 async def test_blocks_follow_the_clock_and_a_clock_that_steps_back_takes_none_back(tmp_path: Path) -> None:
     clock = Clock()
-    chain = _open(tmp_path / "chain.sqlite", clock)
+    chain = LocalSubtensor(tmp_path / "chain.sqlite", now_ms=clock, rules=LocalRules(block_ms=BLOCK_MS))
     assert (await chain.block(), await chain.finalized_block()) == (1, 0)
     clock.now_ms += 10 * BLOCK_MS - 1
     assert await chain.block() == 10
@@ -99,7 +88,8 @@ async def test_uids_go_to_the_lowest_free_and_uid_0_to_the_owner(tmp_path: Path)
 
 async def test_a_write_that_was_answered_survives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "chain.sqlite"
-    writer = _writer(path, "//Alice", 100_000)
+    command = [sys.executable, "-c", _WRITER, str(path), "//Alice", "100000"]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     answered = [int(writer.stdout.readline()) for _ in range(10)][-1]
     writer.send_signal(signal.SIGKILL)
     answered = max([answered, *(int(line) for line in await asyncio.to_thread(writer.stdout.readlines))])

@@ -25,12 +25,8 @@ def key(length: int, seed: int = 1, letters: str = ALPHANUMERIC) -> str:
     return "a1Zx" + "".join(rng.choice(letters) for _ in range(length - 4))
 
 
-def signed_token(size: int = 40) -> str:
-    parts = ({"alg": "HS256", "typ": "JWT"}, {"sub": "1234567890", "name": "x" * size})
-    head = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
-    return f"{head}.{key(43)}"
-
-
+PARTS = ({"alg": "HS256", "typ": "JWT"}, {"sub": "1234567890", "name": "x" * 40})
+TOKEN = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in PARTS]
 SECRETS = {
     "openai": [
         f"sk-{key(48)}",
@@ -45,7 +41,7 @@ SECRETS = {
     "aws": ["AKIA" + "Q3EGRITZ7XJ5VNOM"],
     "google": ["AIza" + key(35)],
     "slack": [f"xoxb-{'1234567890'}-{'1234567890123'}-{key(24)}"],
-    "jwt": [signed_token()],
+    "jwt": [".".join([*TOKEN, key(43)])],
     "private_key": [
         f"-----BEGIN {name}PRIVATE KEY-----\n{key(64)}\n{key(64, 2)}\n{key(20, 3)}==\n-----END {name}PRIVATE KEY-----"
         for name in ("", "RSA ", "OPENSSH ")

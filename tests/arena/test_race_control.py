@@ -229,14 +229,12 @@ def test_throwing_results_away_never_pays(qualities, thrown, sizes, more):
     def outcomes(agent: str, problem_id: str, validator: str):
         return quality[validator] > 0, max(1_000, quality[validator])
 
-    def lucky(agent: str, problem_id: str, validator: str):
-        return True, 10_000  # at the second try
-
     def faults(agent: str, problem_id: str, validator: str) -> int:
         return int(threw[validator])
 
     def gambled(agent: str, problem_id: str, validator: str):
-        return (lucky if threw[validator] else outcomes)(agent, problem_id, validator)
+        second_try = True, 10_000
+        return second_try if threw[validator] else outcomes(agent, problem_id, validator)
 
     fair = settle(raced(ABC[:1], outcomes, rules=rules, validators=validators)).standings[0]
     gamble = settle(raced(ABC[:1], gambled, faults, rules=rules, validators=validators)).standings[0]
