@@ -325,10 +325,6 @@ def wide(text: str) -> str:
     return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
 
 
-def escaped(text: str) -> str:
-    return "".join(f"\\u{ord(c):04x}" for c in text)
-
-
 FORMS: dict[str, Form] = {
     "JSON": lambda n, a: asks(f"Say: {packed(n, a)}"),
     "JSON, unknown keys": lambda n, a: asks(json.dumps({"step": 1, "op": n, "with": a})),
@@ -352,7 +348,7 @@ FORMS: dict[str, Form] = {
     "zero width": lambda n, a: asks("\u200b".join(f"{n}: {values(a, ', ')}")),
     "letters under each other": lambda n, a: asks("\n".join(f"{n}: {values(a, ', ')}")),
     "HTML entities": lambda n, a: asks("".join(f"&#{ord(c)};" for c in f"{n}: {values(a, ', ')}")),
-    "unicode escapes": lambda n, a: asks(escaped(f"{n}: {values(a, ', ')}")),
+    "unicode escapes": lambda n, a: asks("".join(f"\\u{ord(c):04x}" for c in f"{n}: {values(a, ', ')}")),
     "markup inside words": lambda n, a: asks(f"{n}: " + ", ".join(f"**{str(v)[:3]}**{str(v)[3:]}" for v in a.values())),
     "numbers with separators": lambda n, a: asks(
         f"{n}: " + ", ".join(f"{int(v):,}.00" if str(v).isdecimal() else str(v) for v in a.values())

@@ -10,7 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 from foundation.errors import ArenaError, Failure
@@ -116,9 +116,7 @@ class OtherServer:
     def __enter__(self) -> OtherServer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 

@@ -58,15 +58,10 @@ def products() -> list[Product]:
 
 
 @pytest.fixture(scope="module")
-def index(products: list[Product], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lucene(products: list[Product], tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
     folder = tmp_path_factory.mktemp("lucene")
     build_engine("lucene", write_products(products, folder), folder / "index")
-    return folder / "index"
-
-
-@pytest.fixture(scope="module")
-def lucene(index: Path) -> Catalogue:
-    return open_engine("lucene", index)
+    return open_engine("lucene", folder / "index")
 
 
 @needs_lucene

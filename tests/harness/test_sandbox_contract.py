@@ -178,11 +178,8 @@ def agent_main(p):
         assert run(source, None, level).claim == run(source, None, level).claim
 
 
-class TestEveryJail:
-    """What every jail keeps."""
-
-    def test_an_honest_agent_has_processes_pipes_copies_and_a_database_in_memory(self, sandbox):
-        source = """
+def test_an_honest_agent_has_processes_pipes_copies_and_a_database_in_memory(sandbox):
+    source = """
 import asyncio, multiprocessing, os, shutil, sqlite3, sys, tempfile
 async def echo():
     pipes = dict(stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
@@ -210,11 +207,11 @@ def agent_main(p):
             tables += database.execute("select a from t").fetchone()
     return [asyncio.run(echo()), sent, size, tables, pool(), os.cpu_count() > 0]
 """
-        squares = [1, 4]
-        if sandbox.level.name == "landlock":  # no /dev/shm: no locks of multiprocessing, and no pools
-            source, squares = source.replace("pool(), os", "[], os"), []
-        ended = run(source, None, sandbox)
-        assert ended.claim and json.loads(ended.claim) == ["told\n", 5, 100_000, [7, 7], squares, True], ended
+    squares = [1, 4]
+    if sandbox.level.name == "landlock":  # no /dev/shm: no locks of multiprocessing, and no pools
+        source, squares = source.replace("pool(), os", "[], os"), []
+    ended = run(source, None, sandbox)
+    assert ended.claim and json.loads(ended.claim) == ["told\n", 5, 100_000, [7, 7], squares, True], ended
 
 
 def test_no_disk_of_the_host_is_measured_or_synced(sandbox):

@@ -198,17 +198,10 @@ def ahead_of(opener: Callable[[EpisodeLimits], FakeJail]) -> JailSandbox:
 
 
 class TestAhead:
-    @pytest.fixture
-    def jails(self) -> list[FakeJail]:
-        return []
-
-    @pytest.fixture
-    def opener(self, jails) -> Callable[[EpisodeLimits], FakeJail]:
-        return lambda limits: jails.append(FakeJail(limits)) or jails[-1]
-
     @pytest.mark.parametrize("why", ["limits", "ended"])
-    def test_a_jail_of_other_limits_or_that_has_ended_is_closed_and_a_fresh_one_used(self, jails, opener, why):
-        ahead = ahead_of(opener)
+    def test_a_jail_of_other_limits_or_that_has_ended_is_closed_and_a_fresh_one_used(self, why):
+        jails: list[FakeJail] = []
+        ahead = ahead_of(lambda limits: jails.append(FakeJail(limits)) or jails[-1])
         ahead.prepare(OTHERS if why == "limits" else LIMITS)
         assert wait_for(lambda: jails and jails[0].done == ["confined"])
         jails[0].has_ended = why == "ended"
@@ -343,10 +336,9 @@ class TestTheWatch:
                 watch.broken()
 
 
-class TestWhatIsCounted:
-    @UNGROUPED
-    def test_mappings_without_end_are_more_memory_than_a_jail_may(self, name):
-        source = """
+@UNGROUPED
+def test_mappings_without_end_are_more_memory_than_a_jail_may(name):
+    source = """
 import ctypes, mmap, time
 def agent_main(p):
     block = mmap.mmap(-1, 60 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -355,7 +347,7 @@ def agent_main(p):
         libc.mprotect(ctypes.c_void_p(start + 4096 * number), ctypes.c_size_t(4096), 1)
     time.sleep(20)
 """
-        assert jail_stand.run(source, None, jail_stand.sandbox_of(name)).end == "memory"
+    assert jail_stand.run(source, None, jail_stand.sandbox_of(name)).end == "memory"
 
 
 FILL = {

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from harness.limits import EpisodeLimits
-from harness.sandbox import processes
 from harness.sandbox import processes as host
 
 
@@ -29,10 +28,10 @@ def test_cpu_time_of_a_tree_counts_processes_that_have_ended():
 
 def test_children_are_the_same_where_the_kernel_lists_none(monkeypatch):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        listed = processes.descendants(os.getpid())
-        monkeypatch.setattr(processes, "_children_listed", None)
-        monkeypatch.setattr(processes.Path, "exists", lambda path: path.name != "children")
-        assert child.pid in listed and sorted(processes.descendants(os.getpid())) == sorted(listed)
+        listed = host.descendants(os.getpid())
+        monkeypatch.setattr(host, "_children_listed", None)
+        monkeypatch.setattr(host.Path, "exists", lambda path: path.name != "children")
+        assert child.pid in listed and sorted(host.descendants(os.getpid())) == sorted(listed)
         child.stdin.close()
 
 

@@ -15,7 +15,6 @@ from openai.types.chat import ChatCompletion
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate
 from harness.limits import EpisodeLimits
-from harness.session import Episode
 from harness.tools.functions import listed
 from harness.tools.registry import Toolbox, environment_problem, profile_schemas
 from harness.trace import ToolCall
@@ -238,14 +237,11 @@ def client(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch):
     return ProxyClient()
 
 
-def first_text(value: object) -> str:
-    """A query parameter as it leaves `urlencode(doseq=True)` and arrives at a server that takes the first."""
-    return str(value[0] if isinstance(value, list) else value)
-
-
 @pytest.mark.parametrize("params", SEARCHES, ids=lambda params: json.dumps(params)[:60])
 def test_a_search_gives_the_page_that_sn15s_server_gives(params: dict[str, object], client, catalogue: Catalogue):
-    raw = {key: first_text(value) for key, value in params.items() if value is not None and key != "unknown"}
+    given = {key: value for key, value in params.items() if value is not None and key != "unknown"}
+    # a query parameter as it leaves `urlencode(doseq=True)` and arrives at a server that takes the first
+    raw = {key: str(value[0] if isinstance(value, list) else value) for key, value in given.items()}
     request = SearchRequest(**{"q": "", "page": "", **raw})  # type: ignore[arg-type]
     expected = [json.loads(json.dumps(listed(product))) for product in catalogue.search(request)]
     assert client.get("/search/find_product", params) == expected
@@ -385,8 +381,9 @@ ENVELOPES = [
 
 def test_an_envelope_is_refused_as_sn15_refuses_it_and_extra_fields_are_passed_over() -> None:
     problem = Problem(problem_id="p", bucket="product", query="q", rewards=())
+    text = msgspec.json.encode(environment_problem(problem, EpisodeLimits())).decode()
     told = guest(f"""
-problem = json.loads({_problem_text(problem)!r})
+problem = json.loads({text!r})
 sn15.open_problem(problem)
 from src.agent.proxy_client import ProxyClient
 client = ProxyClient()
@@ -404,15 +401,7 @@ out.append(len(problem["environment"]["policy_view"]["tools"]))
     assert [params["name"] for _, params in told["sent"]] == ["find_product"]
 
 
-def _problem_text(problem: Problem) -> str:
-    return msgspec.json.encode(environment_problem(problem, EpisodeLimits())).decode()
-
-
 # -- a ReAct agent
-
-
-def tool_calls(episode: Episode) -> list[ToolCall]:
-    return [event for event in episode.body.events if isinstance(event, ToolCall)]
 
 
 AGENT = """
@@ -433,25 +422,15 @@ def said(name, **parameters):
 def agent_main(problem):
     hits = execute_tool_call("find_product", {"q": problem["query"][:40]})
     ids = [hit["product_id"] for hit in hits["result"]]
+    calls = [hits, said('recommend_product', product_ids=ids[0]), said('terminate')]
+    return [create_dialogue_step('t', calls, '', '', 1)]
 """
 
 
-def settled(lines: str) -> Episode:
-    source = AGENT + "".join(f"    {line}\n" for line in lines.splitlines())
-    return play(source, PROBLEMS["product"], reference_sandbox(source))
-
-
-def names_of(episode: Episode) -> list[str]:
-    return [call.name for call in tool_calls(episode)]
-
-
-SAID = """calls = [hits, said('recommend_product', product_ids=ids[0]), said('terminate')]
-return [create_dialogue_step('t', calls, '', '', 1)]"""
-
-
 def test_a_recommendation_that_only_stands_in_the_dialogue_becomes_a_recorded_call() -> None:
-    episode = settled(SAID)
-    assert names_of(episode) == ["find_product", "recommend_product", "terminate"]
-    assert {call.emitter for call in tool_calls(episode)} == {"code"}
+    episode = play(AGENT, PROBLEMS["product"], reference_sandbox(AGENT))
+    calls = [event for event in episode.body.events if isinstance(event, ToolCall)]
+    assert [call.name for call in calls] == ["find_product", "recommend_product", "terminate"]
+    assert {call.emitter for call in calls} == {"code"}
     assert (episode.body.stop, episode.body.failure, episode.body.unsurfaced) == ("terminated", None, ())
     assert json.loads(episode.body.claim)[0]["completion"]["message"]["tool_call"][1]["result"] == "made up"

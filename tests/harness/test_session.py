@@ -4,6 +4,7 @@ is."""
 from __future__ import annotations
 
 import json
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -13,7 +14,6 @@ from foundation.errors import ArenaError
 from harness.emission.attribution import emitters_of
 from harness.emission.call_reader import CallReader
 from harness.errors import classify_guest, stable_text
-from harness.inference.port import GatewayAnswer
 from harness.limits import EpisodeLimits, ModelPrice
 from harness.sandbox.port import GuestExit
 from harness.session import run_episode
@@ -98,21 +98,12 @@ def test_a_refused_request_is_recorded_and_the_agent_may_go_on():
 # -- faults of ours are never in a body
 
 
-class FailingGateway(StandGateway):
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self._error = error
-
-    def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
-        raise self._error
-
-
 @pytest.mark.parametrize(
     ("error", "code"), [(ArenaError("U3002", "503"), "U3002"), (ZeroDivisionError("a bug"), "V2004")]
 )
 def test_a_failing_model_side_is_raised_and_not_recorded(error, code):
     with pytest.raises(ArenaError) as caught:
-        body(LOOP, FailingGateway(error))
+        body(LOOP, Mock(chat=Mock(side_effect=error)))
     assert caught.value.failure.code == code and caught.value.owner is not Owner.AGENT
 
 

@@ -268,14 +268,10 @@ def test_an_answer_that_nobody_found_would_count_without_the_surfaced_rule():
 # -- more than an agent may take
 
 
-def needs_bounds(found: Findings) -> None:
-    if not found.is_bounded:
-        pytest.skip("no writable cgroup around the whole suite: no bomb is lit (tests/redteam/README.md)")
-
-
 @each(BOMBS)
 def test_too_much_ends_the_episode_for_its_own_reason_and_is_the_agents(program, jailed):
-    needs_bounds(jailed)
+    if not jailed.is_bounded:
+        pytest.skip("no writable cgroup around the whole suite: no bomb is lit (tests/redteam/README.md)")
     little, much = jailed.trials[f"little {program.agent}"], jailed.trials[program.agent]
     assert (little.stop, little.has_reached) == ("returned", True), little
     assert much.was_tried and not much.has_reached, much
