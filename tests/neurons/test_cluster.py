@@ -30,8 +30,7 @@ from tests.prove.test_corpus_scale import folder_sha256
 from tests.training.firehose import write_real_day
 from training.model import Decode
 from training.recipe import Recipe, parse_recipe
-from training.rollouts.rollout import Job, jobs_of
-from training.run_context import RunContext
+from training.rollouts.rollout import jobs_of
 
 SOURCE = reference_agent("baseline:scripted-expert").source
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
@@ -197,24 +196,15 @@ def recipe_of(stage: str, text: str) -> Recipe:
     return msgspec.structs.replace(parse_recipe(whole, "recipe"), decode=EPISODE)
 
 
-@pytest.fixture
-def bench(places: tuple[Path, Path]) -> RunContext:
-    return open_bench(settings_of(places))
-
-
-@pytest.fixture
-def jobs(asked: list[Asked]) -> list[Job]:
-    return jobs_of([problem for problem, _ in asked], 2, 3)
-
-
 def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
-    places: tuple[Path, Path], bench: RunContext, jobs: list[Job]
+    places: tuple[Path, Path], asked: list[Asked]
 ) -> None:
     from tests.training.vllm_double import VllmDouble, serve
     from training.model import TurnSample
     from training.models.render import Qwen3Codec
     from training.samplers.vllm import VllmSampler
 
+    bench, jobs = open_bench(settings_of(places)), jobs_of([problem for problem, _ in asked], 2, 3)
     codec = Qwen3Codec(TOKENIZER)
     call = '<tool_call>\n{"name": "terminate", "arguments": {"status": "failure"}}\n</tool_call>'
     ids = (*codec.tokenizer.encode(call), codec.stop_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator
 from dataclasses import replace as with_changes
 from pathlib import Path
@@ -19,13 +18,12 @@ from arena.records.body import decode_content
 from arena.records.model import GateRecord
 from arena.records.port import EVERY_STATE
 from arena.submissions.submission import SignedSubmission, make_submission, waiting_row
-from foundation.errors import Failure
 from neurons.loops.node import suite_variants
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop
 from neurons.race.intake import Intake, variant_seed
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.worker.ports import REQUESTS, EvaluateJob, FaultReply, encode_line
+from neurons.worker.ports import REQUESTS, encode_line
 from problems.model import variant_id
 from problems.titles import reward_titles
 from tests.arena.chain_faults import set_finality_lag
@@ -33,6 +31,7 @@ from tests.arena.log_stand import settlement
 from tests.arena.race_stand import race_events
 from tests.keys import generate_signer
 from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk, open_desk
+from tests.neurons.test_restarts import Faulty
 
 HOLD_BLOCKS = 50
 RULES = replace(POLICY, admission=replace(PAPER.admission, hold_blocks=HOLD_BLOCKS))
@@ -312,44 +311,22 @@ BLOCKS = 3
 VARIED = replace(POLICY, name="varied", qualifying=replace(POLICY.qualifying, variant_blocks=BLOCKS))
 
 
-class Worker:
-    """In place of the workers: takes jobs down, and fails them."""
-
-    def __init__(self) -> None:
-        self.jobs: list[EvaluateJob] = []
-
-    async def run(self, job: EvaluateJob, spending: object) -> FaultReply:
-        self.jobs.append(job)
-        return FaultReply(failure=Failure(code="V2005"))
-
-
-@pytest.fixture
-async def varied(desk: Desk) -> Desk:
-    """The desk's node under a policy with variants, with what draws them."""
+async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_titles(desk: Desk) -> None:
     desk.start(VARIED)
-    desk.node = dataclasses.replace(desk.node, variants=suite_variants(SUITE, lambda: CATALOGUE))
-    return desk
-
-
-async def serve(desk: Desk, worker: Worker, count: int) -> None:
-    """Let the episode loop serve that many items."""
-    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=worker), StopSignal(desk.node.now_ms))  # type: ignore[arg-type]
-    for _ in range(count):
-        await loop.turn()
-
-
-async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_titles(varied: Desk) -> None:
-    subject = await varied.submit("new", state="accepted")
-    intake = Intake(varied.node, RaceLog(varied.store, QUALIFYING))
+    desk.node = with_changes(desk.node, variants=suite_variants(SUITE, lambda: CATALOGUE))
+    subject = await desk.submit("new", state="accepted")
+    intake = Intake(desk.node, RaceLog(desk.store, QUALIFYING))
     await intake.turn()
-    assert await varied.store.open_items(QUALIFYING, "qualifying") == 0
-    varied.time.pass_s(BLOCKS)
+    assert await desk.store.open_items(QUALIFYING, "qualifying") == 0
+    desk.time.pass_s(BLOCKS)
     await intake.turn()
     await intake.turn()
-    assert await varied.store.open_items(QUALIFYING, "qualifying") == len(SUITE)
-    worker, seed = Worker(), await variant_seed(varied.chain, VARIED, subject)
+    assert await desk.store.open_items(QUALIFYING, "qualifying") == len(SUITE)
+    worker, seed = Faulty(["V2005"] * len(SUITE)), await variant_seed(desk.chain, VARIED, subject)
     assert seed
-    await serve(varied, worker, len(SUITE))
+    loop = EpisodeLoop(with_changes(desk.node, pool=worker), StopSignal(desk.node.now_ms))  # type: ignore[arg-type]
+    for _ in SUITE:
+        await loop.turn()
     assert {job.problem.problem_id for job in worker.jobs} == {variant_id(one.problem_id, seed) for one in SUITE}
     for job in worker.jobs:
         assert job.titles is not None and job.titles.accepted.keys() == reward_titles((job.problem,))

@@ -18,7 +18,6 @@ from arena.store.location import StoreLocation, write_location
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from neurons.cli.app import main
-from tests.arena.conftest import running_server
 from tests.arena.door_stand import WIDE_RULES, Stand, serving
 from tests.keys import generate_signer
 
@@ -43,17 +42,11 @@ def _flags(tmp_path: Path, hotkey: str = "//Alice") -> tuple[str, ...]:
     return ("--wallet.hotkey", hotkey, "--state-dir", str(tmp_path / "state"), "--subtensor.network", "local")
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[EmbeddedServer]:
-    with running_server() as server:
-        yield server
-
-
 @pytest.fixture
-def door(tmp_path: Path, postgres: EmbeddedServer) -> Iterator[Stand]:
+def door(tmp_path: Path, server: EmbeddedServer) -> Iterator[Stand]:
     """A validator's door, found on the local chain of the state folder."""
     stand = Stand(tmp_path / "state", "", f"//{generate_signer().hotkey}", local_chain_path(tmp_path / "state"))
-    stand.dsn = postgres.dsn_for(stand.validator)
+    stand.dsn = server.dsn_for(stand.validator)
     with serving(stand, WIDE_RULES):
         asyncio.run(_enrol(stand))
         yield stand

@@ -94,14 +94,9 @@ def test_a_body_the_judge_refused_often_enough_is_owed_no_more():
     assert not log.owed(ME) and not log.owed_successes()
 
 
-def all_but(missing: str) -> list[Payload]:
-    records = [evaluation(problem, is_success=False) for problem in SUITE if problem != missing]
-    return [payload for record in records for payload in (record, verdict(record))]
-
-
 def test_a_lasting_log_keeps_what_is_owed_and_the_mean_it_came_to():
-    owing = evaluation("p3", is_success=True)
-    log = Log(*all_but("p3"), owing, is_lasting=True)
+    *records, owing = (evaluation(problem, is_success=problem == "p3") for problem in SUITE)
+    log = Log(*(each for record in records for each in (record, verdict(record))), owing, is_lasting=True)
     assert [row.record for row in log.owed(ME)] == [owing] and log.mean() is None
     log.add(verdict(owing))
     assert log.mean() == log.mean() == 2_500

@@ -223,23 +223,14 @@ def _call_of(messages: Sequence[Message], name: str) -> int:
     return next(i for i, message in enumerate(messages) if any(one.name == name for one in message.calls))
 
 
-def _one(rng: random.Random, messages: Sequence[Message], role: str) -> int:
-    return rng.choice([i for i, message in enumerate(messages) if message.role == role])
+def _in_place_of(role: str, put: Callable[[Message], list[Message]]) -> _Change:
+    """Something else in place of one message of a role."""
 
+    def change(rng: random.Random, goods: Goods, messages: list[Message]) -> list[Message]:
+        at = rng.choice([i for i, message in enumerate(messages) if message.role == role])
+        return [*messages[:at], *put(messages[at]), *messages[at + 1 :]]
 
-def _unanswered(rng: random.Random, goods: Goods, messages: list[Message]) -> list[Message]:
-    at = _one(rng, messages, "tool")
-    return messages[:at] + messages[at + 1 :]
-
-
-def _orphan(rng: random.Random, goods: Goods, messages: list[Message]) -> list[Message]:
-    at = _one(rng, messages, "assistant")
-    return [*messages[:at], Message(role="tool", content="[]", call_id="nobody"), *messages[at:]]
-
-
-def _answered_twice(rng: random.Random, goods: Goods, messages: list[Message]) -> list[Message]:
-    at = _one(rng, messages, "tool")
-    return [*messages[: at + 1], messages[at], *messages[at + 1 :]]
+    return change
 
 
 def _without_recommend(rng: random.Random, goods: Goods, messages: list[Message]) -> list[Message]:
@@ -282,10 +273,11 @@ def _too_long(rng: random.Random, goods: Goods, messages: list[Message]) -> list
     return [*messages[:-1], replace(messages[-1], content=f"{words} " * 40)]
 
 
+_NOBODYS = Message(role="tool", content="[]", call_id="nobody")
 MALFORMED: dict[str, tuple[_Change, tuple[RejectCode, ...]]] = {
-    "unanswered": (_unanswered, ("pairing",)),
-    "orphan": (_orphan, ("pairing",)),
-    "answered twice": (_answered_twice, ("pairing",)),
+    "unanswered": (_in_place_of("tool", lambda one: []), ("pairing",)),
+    "orphan": (_in_place_of("assistant", lambda one: [_NOBODYS, one]), ("pairing",)),
+    "answered twice": (_in_place_of("tool", lambda one: [one, one]), ("pairing",)),
     "no recommendation": (_without_recommend, ("recommend_count",)),
     "two recommendations": (_recommend_twice, ("recommend_count",)),
     "not JSON": (_recommend(lambda goods: f"{{product_ids: {goods.ids[0]}"), ("broken_call", "recommend_arguments")),

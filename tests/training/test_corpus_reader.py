@@ -177,7 +177,7 @@ def test_whatever_an_agent_does_only_what_was_recorded_stands_there(data: st.Dat
         while message.content.strip() not in turns[position].content:
             position += 1
         position += 1
-    made = sorted((call.name, call.result, call.emitter == "llm") for call in calls_in(body))
+    made = sorted((call.name, call.result, call.emitter == "llm") for call in body.events if isinstance(call, ToolCall))
     shown = []
     calls = {}
     for message in trace.messages:
@@ -454,7 +454,3 @@ def as_one_message(turns: Sequence[Turn] = TURNS, shown: Callable[[list[str]], s
 def codes(trace: Trace) -> tuple[str, ...]:
     """What the filter holds against a trace, coefficient and surfaced ids aside: the stand has neither."""
     return codes_of(trace, Rules(off=("coefficient", "recommend_arguments", "subtask")), gates())
-
-
-def calls_in(body: EvaluationBody) -> list[ToolCall]:
-    return [event for event in body.events if isinstance(event, ToolCall)]
