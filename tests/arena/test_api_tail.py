@@ -121,9 +121,6 @@ def test_a_server_of_several_logs_asks_which(postgres) -> None:
 # -- the client of the live tail: it believes nothing, and comes back by itself
 
 
-# -- what it believes
-
-
 def signed_lines() -> list[bytes]:
     """Rows of a small log: an attempt, an episode with its body, stubs."""
     signer = keypair_signer("//Alice")

@@ -82,10 +82,6 @@ def native(own_id, name, arguments):
     return {"tool_calls": [{"id": own_id, "type": "function", "function": {"name": name, "arguments": arguments}}]}
 
 
-def as_text(own_id, name, arguments):
-    return native(own_id, name, plain(arguments))
-
-
 def told(own_id, name, answer):
     return {"role": "tool", "tool_call_id": own_id, "content": answer}
 
@@ -140,7 +136,7 @@ ROWS = {
                          "reasoning_content": ""},
         lambda i, n, o: {"role": "tool", "content": plain(o)},
     ),
-    "openai, verifiers 0.4": chat(as_text, told, wrap=graph),
+    "openai, verifiers 0.4": chat(lambda i, n, a: native(i, n, plain(a)), told, wrap=graph),
 }  # fmt: skip
 
 

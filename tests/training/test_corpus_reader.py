@@ -68,18 +68,12 @@ def test_a_message_of_no_known_role_is_refused_by_code() -> None:
         as_trace(run.body())
 
 
-@pytest.fixture
-def location(day: Path, tmp_path: Path) -> str:
-    """Where a copy of it lies."""
-    shutil.copytree(day, tmp_path / "there")
-    return folder_location(tmp_path / "there")
-
-
 def rows_of(shard: ViewShard) -> list[Trace | Quarantined]:
     return list(shard())
 
 
-def test_it_comes_whole_once_and_what_is_there_now_is_what_is_here(location: str, day: Path, tmp_path: Path) -> None:
+def test_it_comes_whole_once_and_what_is_there_now_is_what_is_here(day: Path, tmp_path: Path) -> None:
+    location = folder_location(shutil.copytree(day, tmp_path / "there"))
     told: list[tuple[int, int]] = []
     folder = bring_export(location, tmp_path / "exports", lambda done, of: told.append((done, of)))
     assert folder_sha256(folder) == folder_sha256(day) and told[-1][0] == told[-1][1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from training import guards
 from training.corpus.building import read_lineage
 from training.guards import GuardStopError
 from training.recipe import GuardRules
-from training.run_context import RunContext
 
 RULES = GuardRules()
 MIXED = GuardRules(mixed_min=0.3)
@@ -56,15 +56,15 @@ def test_a_guard_fires_on_its_fault_and_on_nothing_less(
 
 
 def test_problems_to_train_on_need_somebody_who_knows_what_is_held_out(stock: Stock) -> None:
-    blind = changed(stock, held_out=())
+    blind = replace(stock.bench, held_out=())
     with pytest.raises(ArenaError) as wrong:
         blind.require_known()
     assert wrong.value.failure.code == "V2120" and exit_code(wrong.value) == EXIT_USAGE
     assert "--held-out" in str(wrong.value) and "--partition" in str(wrong.value)
     for bench in (
         stock.bench,
-        changed(stock, held_out=(), problems=()),
-        changed(stock, held_out=(), dev=(), partition=frozen(stock)),
+        replace(stock.bench, held_out=(), problems=()),
+        replace(stock.bench, held_out=(), dev=(), partition=frozen(stock)),
     ):
         bench.require_known()
 
@@ -74,7 +74,7 @@ def test_the_partition_alone_tells_a_problem_of_another_pool(stock: Stock) -> No
     dev = tuple(problem for problem in stock.bench.dev if touched_pools(problem, partition) == ("dev",))
     train = tuple(problem for problem in stock.bench.problems if touched_pools(problem, partition) in ((), ("train",)))
     assert dev and train
-    changed(stock, held_out=(), problems=train, dev=dev, partition=partition).require_split()
+    replace(stock.bench, held_out=(), problems=train, dev=dev, partition=partition).require_split()
     reworded = msgspec.structs.replace(leaked, problem_id="p_other", query="New words")
     for faulty in (
         {"problems": (*train, leaked)},
@@ -83,7 +83,9 @@ def test_the_partition_alone_tells_a_problem_of_another_pool(stock: Stock) -> No
         {"dev": (train[0],), "problems": train[1:]},
         {"dev": (leaked,)},
     ):
-        bench = changed(stock, **({"held_out": (), "problems": train, "dev": dev, "partition": partition} | faulty))
+        bench = replace(
+            stock.bench, **({"held_out": (), "problems": train, "dev": dev, "partition": partition} | faulty)
+        )
         with pytest.raises(GuardStopError, match="and taken for") as stop:
             bench.require_split()
         assert stop.value.guard == "split"
@@ -96,7 +98,7 @@ def test_a_corpus_of_another_partition_or_pool_is_refused(stock: Stock, tmp_path
     bench = stock.bench
     assert bench.partition_in_use([]) == ""
     assert bench.partition_in_use([("a", "train", a), ("c", "dev", c)]) == "1" * 64
-    named = changed(stock, partition_sha256="2" * 64)
+    named = replace(stock.bench, partition_sha256="2" * 64)
     assert named.partition_in_use([("b", "train", b)]) == "2" * 64
     with pytest.raises(GuardStopError, match="a was made under partition 111111111111, in use is 222222222222"):
         named.partition_in_use([("b", "train", b), ("a", "train", a)])
@@ -121,9 +123,3 @@ def frozen(stock: Stock) -> OpenPartition:
     key = bytes(range(32))
     buckets = {problem.bucket: 1 for problem in stock.bench.dev}
     return OpenPartition(freeze(problems, stock.held, seed=0, key=key, eval_counts={}, dev_counts=buckets), key)
-
-
-def changed(stock: Stock, **changes: Any) -> RunContext:
-    from dataclasses import replace
-
-    return replace(stock.bench, **changes)

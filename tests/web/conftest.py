@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import sys
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
 import pytest
@@ -16,12 +21,6 @@ from tests.web.site_stand import NAMES, NOW_MS, Site, Words, explain
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-import contextlib
-import os
-import shutil
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 WIDE = 1280  # css pixels
 # the screen of a machine without one, and none of the browser's own errands
