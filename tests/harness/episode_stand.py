@@ -87,6 +87,18 @@ def reply(*calls: tuple[str, dict[str, object]], content: str = "", prompt_token
     )
 
 
+class Answering:
+    """An upstream that says ok."""
+
+    name = "stand"
+
+    def complete(self, request: str) -> ModelReply:
+        return reply(content="ok")
+
+    def probe(self) -> bool:
+        return True
+
+
 class StandGateway:
     """Plays replies in order, then the last one for ever; refuses a request without messages."""
 

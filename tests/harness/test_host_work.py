@@ -19,8 +19,8 @@ from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.session import Recorder
 from harness.tools.registry import PROFILES, Toolbox
 from tests.harness.catalogue_stand import index_of
+from tests.harness.episode_stand import Answering
 from tests.harness.hostile_inputs import hostile_calls, hostile_requests
-from tests.harness.inference_stand import RecordingUpstream
 
 PRODUCTS = list(generate(2_000, 7))
 CALLS = hostile_calls(PRODUCTS)
@@ -40,7 +40,7 @@ def catalogue(index: Path) -> Catalogue:
 def recorder(catalogue: Catalogue, profile: str = "sn15", **limits: int) -> Recorder:
     toolbox = Toolbox(profile, catalogue)
     chosen = EpisodeLimits(**limits)
-    gateway = Gateway(InferenceRules(models=("stand",)), [RecordingUpstream()], toolbox.schemas, chosen)
+    gateway = Gateway(InferenceRules(models=("stand",)), [Answering()], toolbox.schemas, chosen)
     return Recorder(toolbox, gateway, chosen, lambda _: 0, "")
 
 
