@@ -90,9 +90,10 @@ def _is_down(request: httpx2.Request) -> httpx2.Response:
 
 _has_not = _answers(404, content=b"{}")
 _forges = _answers(200, json={"round": 1, "signature": OUTSIDE_SUBGROUP})
+_babbles = _answers(200, content=b"<html>")
 
 
-@pytest.mark.parametrize("bad", [_is_down, _forges, _answers(200, content=b"<html>")])
+@pytest.mark.parametrize("bad", [_is_down, _forges, _babbles], ids=["is down", "forges", "babbles"])
 async def test_one_good_relay_is_enough_and_a_round_that_relays_may_hide_is_not_known_to_be_missing(
     bad: Callable[[httpx2.Request], httpx2.Response],
 ) -> None:

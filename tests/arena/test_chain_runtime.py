@@ -181,6 +181,7 @@ async def test_processes_threads_and_tasks_of_one_hotkey_lose_nothing(stand: Nod
 @pytest.mark.parametrize(
     ("kind", "about"),
     [("commit", (HASH,)), ("publish", ("http://203.0.113.7:8750",)), ("set_weights", VECTOR)],
+    ids=["commit", "publish", "set_weights"],
 )
 async def test_what_another_machine_made_stale_is_sent_once_more(stand: NodeStand, kind: str, about: tuple) -> None:
     stand.node.is_overtaken = True
