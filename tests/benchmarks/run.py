@@ -1,6 +1,7 @@
 """`make bench`: run every `bench_*.py` beside this file, print every figure and write `build/bench.json`.
 
-Figures of one run only; a benchmark that fails is named and the rest still run. None of this is a timed test:
+Figures of one run only; a benchmark that fails is named and the rest still run. Each stands beside a loop of plain
+Python timed before and after it, since equal machines differ by half from hour to hour. None of this is a timed test:
 nothing here fails because a machine is slow. Arguments choose benchmarks by a part of their file name.
 """
 
@@ -19,7 +20,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.row import Row
+from tests.benchmarks.row import Row, measured_loop_ms
 
 HERE = Path(__file__).parent
 LOAD = "load average when the run began"
@@ -37,34 +38,36 @@ def measure(names: Sequence[str], console: Console) -> tuple[list[Row], list[str
     rows: list[Row] = []
     failed: list[str] = []
     for name in names:
-        started = time.perf_counter()
+        started, before_ms = time.perf_counter(), measured_loop_ms()
         try:
             found = list(importlib.import_module(f"tests.benchmarks.{name}").measure())
         except Exception:  # noqa: BLE001 - shown whole and counted; the other figures are still wanted
             traceback.print_exc()
             failed.append(name)
             continue
-        rows += found
+        loop_ms = (before_ms + measured_loop_ms()) / 2
+        rows += [msgspec.structs.replace(row, loop_ms=loop_ms) for row in found]
         console.print(f"{name}: {len(found)} figures in {time.perf_counter() - started:.1f} s", style="dim")
     return rows, failed
 
 
 def table_of(rows: Sequence[Row]) -> Table:
     """The table a person reads."""
-    table = Table("benchmark", "value", "unit", "baseline", "ratio", "command")
-    for column in ("value", "baseline", "ratio"):
+    table = Table("benchmark", "value", "unit", "baseline", "ratio", "in loops", "command")
+    for column in ("value", "baseline", "ratio", "in loops"):
         next(c for c in table.columns if c.header == column).justify = "right"
     for row in rows:
         baseline = "" if row.baseline is None else f"{row.baseline:,.4g}"
         ratio = "" if row.ratio is None else f"{row.ratio:,.3g}x"
-        table.add_row(row.name, f"{row.value:,.4g}", row.unit, baseline, ratio, row.command)
+        loops = "" if row.loops is None else f"{row.loops:,.3g}"
+        table.add_row(row.name, f"{row.value:,.4g}", row.unit, baseline, ratio, loops, row.command)
     return table
 
 
 def write(rows: Sequence[Row], path: Path = RESULT) -> None:
-    """`build/bench.json`: name -> value, unit, baseline, ratio, command."""
+    """`build/bench.json`: name -> value, unit, baseline, ratio, loops, command."""
     path.parent.mkdir(exist_ok=True)
-    plain = {row.name: {**msgspec.to_builtins(row), "ratio": row.ratio} for row in rows}
+    plain = {row.name: {**msgspec.to_builtins(row), "ratio": row.ratio, "loops": row.loops} for row in rows}
     path.write_bytes(msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n")
 
 
