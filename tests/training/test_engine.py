@@ -5,15 +5,18 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trl.trainer.utils
 
 from foundation.errors import ArenaError
-from tests.training.stage_runs import Bandit, ending, lines_of, run_grpo, run_kto, run_sft
+from tests.training.stage_runs import Bandit, ending, lines_of, run_grpo, run_kto, run_sft, short_rows
 from tests.training.stock import Stock
+from training.models.render import Qwen3Codec
 from training.recipe import parse_recipe
 from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT, Outcome, PreemptionError, RunFolder, RunLineage, Versions, newest_checkpoint
@@ -52,6 +55,23 @@ def test_attention_is_the_recipe_s(model: Path, tmp_path: Path, trained: list[An
     assert runs[1].losses == pytest.approx(runs[0].losses, rel=1e-4)
     with pytest.raises(ArenaError, match=r"V2124.*attn_implementation"):
         run_sft(model, tmp_path / "flash", more=asked["flash_attention_2"])
+
+
+def test_logits_are_computed_of_learnt_tokens_alone_and_the_losses_are_those_of_all(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: list[int] = []
+    real = trl.trainer.utils._ChunkedLogProbFunction.apply
+    head = SimpleNamespace(apply=lambda hidden, *rest: scored.append(len(hidden)) or real(hidden, *rest))
+    monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", head)
+    learnt = [sum(row.mask) for row in short_rows(Qwen3Codec(model))]
+    done = run_sft(model, tmp_path / "run", steps=2, batch=12, dev=2)
+    assert (sorted(scored[:12]), scored[24:]) == (sorted(learnt), learnt[:2])  # a step of all rows, another, the dev's
+    for module in (engine, sft):
+        monkeypatch.setattr(module, "scoring_what_is_learnt", nullcontext)
+    plain = run_sft(model, tmp_path / "plain", steps=2, batch=12, dev=2)
+    assert min(scored[26:]) > max(learnt)
+    assert (*done.losses, done.metrics["dev_loss"]) == pytest.approx((*plain.losses, plain.metrics["dev_loss"]), 1e-6)
 
 
 def test_a_model_is_compiled_on_demand(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

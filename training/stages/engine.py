@@ -83,6 +83,22 @@ def quiet_engine() -> None:
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated.*", category=FutureWarning)
 
 
+@contextmanager
+def scoring_what_is_learnt() -> Iterator[None]:
+    """Inside, logits are computed of labelled tokens alone on every device; without it, the engine does so on a GPU.
+
+    Elsewhere it computes those of all tokens and takes the others times 0: the losses are the same.
+    """
+    from trl.trainer import utils
+
+    has_kernel = utils._use_triton  # this module of the engine asks it for nothing but that choice
+    utils._use_triton = lambda device: True
+    try:
+        yield
+    finally:
+        utils._use_triton = has_kernel
+
+
 class AllStepsDoneError(Exception):
     """A run was resumed behind its last step, where the engine would take one more."""
 
@@ -211,7 +227,7 @@ def run_trainer(trainer: Any, watch: Watch, engine: Path, parent_sha256: str) ->
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TensorBoardCallback):  # the engine's own place goes when the run is finished
             callback.logging_dir = str(folder.path / "tensorboard" / Path(watch.log).stem)
-    with heeding_sigterm(folder):
+    with heeding_sigterm(folder), scoring_what_is_learnt():
         try:
             trainer.train(resume_from_checkpoint=newest_checkpoint(engine, folder.processes))
         except AllStepsDoneError:

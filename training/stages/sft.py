@@ -26,7 +26,7 @@ from training.model import TokenRow
 from training.models.opening import lora_config, open_parent
 from training.recipe import Recipe
 from training.run import ALONE, LOG, Outcome, Processes, RunFolder
-from training.stages.engine import Watch, engine_arguments, run_trainer, save_model
+from training.stages.engine import Watch, engine_arguments, run_trainer, save_model, scoring_what_is_learnt
 
 IGNORED = -100  # the label of a token that is not learnt
 FILLER = TokenRow(trace_id="", token_ids=(0, 0), mask=(0, 0), prompt_length=2)  # nothing of it is learnt
@@ -89,7 +89,8 @@ def _train(
     if trained.losses:
         metrics |= {"loss_first": trained.losses[0], "loss_last": trained.losses[-1]}
     if dev:
-        metrics["dev_loss"] = float(trainer.evaluate()["eval_loss"])
+        with scoring_what_is_learnt():
+            metrics["dev_loss"] = float(trainer.evaluate()["eval_loss"])
     return replace(trained, metrics=metrics), trainer
 
 
