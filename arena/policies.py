@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from arena.gate.rules import GateRules
 from arena.policy import (
     AdmissionRules,
     CooldownRules,
-    GateRules,
     GuestRules,
     Policy,
     PromotionRules,

@@ -16,23 +16,11 @@ from typing import Literal
 
 import msgspec
 
+from arena.gate.rules import GateRules
 from foundation.canonical import canonical_bytes
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
 from judge.rubric import Rubric
-
-
-class GateRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The published static rules (`arena.gate`)."""
-
-    version: str = "gate/1"
-    source_bytes: int = 1_000_000
-    ast_depth: int = 100
-    similarity_review_e4: int = 8_000  # containment from which a person looks
-    table_ids: int = 3  # catalogue ids in one view of the literals that make an answer table
-    ngram_words: int = 6  # consecutive words of a known problem text that match
-    remnant_phrases: int = 0  # unpublished phrases from which a file's code counts as its committer's
-    class_e4: int = 0  # of a head that a later file holds joins it to the class; 0: likeness is refused or held instead
 
 
 class CooldownRules(msgspec.Struct, frozen=True, kw_only=True):

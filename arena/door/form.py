@@ -16,8 +16,7 @@ import sys
 import msgspec
 
 from arena.gate.inspection import child_environment, parse, read_text
-from arena.gate.rules import Finding
-from arena.policy import GateRules
+from arena.gate.rules import Finding, GateRules
 from foundation.errors import ArenaError
 
 UNSIGNED_PARTS = ("agent_name", "file")

@@ -15,36 +15,39 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import hashlib
 import io
 import itertools
+import mmap
 import os
 import re
 import resource
 import signal
-import subprocess
 import sys
 import tokenize
 import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from arena.gate.knowledge import GateKnowledge, collect_literals, table_findings
-from arena.gate.likeness import Author, Neighbour, inputs_hash, plain_array, read_array, similarity_findings, sketch_of
 from arena.gate.reach import reach_findings
-from arena.gate.rules import FINDINGS_PER_RULE, RULES_VERSION, Finding, GateReport, finding, make_report
+from arena.gate.rules import FINDINGS_PER_RULE, RULES_VERSION, Finding, GateReport, GateRules, finding, make_report
 from arena.gate.scopes import Tree
-from arena.policy import GateRules
 from arena.secrets import find_secrets
 from foundation.errors import ArenaError
+
+if TYPE_CHECKING:  # it takes NumPy, half of what a child would import: only where there is somebody to compare with
+    from arena.gate.likeness import Author, Neighbour
 
 ENTRY = "agent_main"
 _COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_UNWRITABLE = 10**4_300  # Python parses such a number in hexadecimal, and writes none
 _HIDDEN_CATEGORIES = frozenset({"Cf", "Co", "Cs"})
 
 
@@ -83,6 +86,9 @@ def parse(text: str, rules: GateRules) -> tuple[Tree | None, list[Finding]]:
     tree = Tree(module)
     if tree.depth > rules.ast_depth:
         return None, [*found, finding("depth", 0, f"{tree.depth} of {rules.ast_depth}")]
+    for node in tree.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value >= _UNWRITABLE:
+            return None, [*found, finding("parse", node.lineno, "a number of more than 4,300 digits")]
     defined = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
     if not defined:
         return tree, [*found, finding("entry", 0, ENTRY)]
@@ -135,6 +141,8 @@ def _report(
     neighbours: Sequence[Neighbour],
     author: Author | None,
 ) -> GateReport:
+    from arena.gate.likeness import inputs_hash
+
     source_sha256 = hashlib.sha256(data).hexdigest()
     inputs_sha256 = inputs_hash(knowledge.inputs_sha256, author, neighbours)
     return make_report(findings, rules_version=RULES_VERSION, source_sha256=source_sha256, inputs_sha256=inputs_sha256)
@@ -157,8 +165,10 @@ def _findings(
     literals = collect_literals(tree)
     found += reach_findings(tree, literals)
     found += table_findings(tree, literals, rules, knowledge)
-    if rules.class_e4:
+    if rules.class_e4 or not neighbours:
         return found
+    from arena.gate.likeness import similarity_findings, sketch_of
+
     sketch = sketch_of(tree)
     return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, knowledge.baseline_texts, rules)
 
@@ -169,17 +179,16 @@ WALL_LIMIT_S = 1_800.0  # twenty seconds of processor time at that share, on a m
 MEMORY_BYTES = 4 << 30  # address space, not resident memory
 EXIT_OUT_OF_MEMORY = 70
 _FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGXCPU}
-_ROOT = Path(__file__).parents[2]
+_ROOT = __file__.rsplit("/", 3)[0]
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """What `inspect` takes, and the child's own limit."""
+    """What `inspect` takes, but for what is known, which the child maps, and the child's own limit."""
 
     source: bytes
     rules: GateRules
-    knowledge: GateKnowledge
-    neighbours: tuple[Neighbour, ...]
-    author: Author | None
+    compared: bytes  # neighbours and author, encoded; empty without neighbours
+    knowledge_fd: int
     cpu_limit_s: int
 
 
@@ -197,20 +206,31 @@ def inspect_isolated(
 
     Raises ArenaError V2004 when the child could not run to its end for a reason that isn't the source's.
     """
+    import subprocess
+
+    from arena.gate.likeness import plain_array
+
     data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
-    request = _Request(data, rules, knowledge, tuple(neighbours), author, cpu_limit_s)
+    compared = msgspec.msgpack.encode((neighbours, author), enc_hook=plain_array) if neighbours else b""
     command = [sys.executable, "-P", "-S", "-m", "arena.gate.inspection"]
     try:
         with os.fdopen(os.memfd_create("gate-request"), "w+b") as message:  # megabytes, which a pipe takes in bites
-            message.write(msgspec.msgpack.encode(request, enc_hook=plain_array))
+            known = knowledge.file.fileno()
+            message.write(msgspec.msgpack.encode(_Request(data, rules, compared, known, cpu_limit_s)))
             message.seek(0)
             done = subprocess.run(
-                command, stdin=message, capture_output=True, env=child_environment(), timeout=wall_limit_s, check=False
+                command,
+                stdin=message,
+                capture_output=True,
+                env=child_environment(),
+                timeout=wall_limit_s,
+                check=False,
+                pass_fds=(known,),
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ArenaError("V2004", f"the gate's process: {error}") from error
     if done.returncode == 0:
-        return msgspec.json.decode(done.stdout, type=GateReport)
+        return _report(data, msgspec.json.decode(done.stdout, type=list[Finding]), knowledge, neighbours, author)
     if done.returncode == EXIT_OUT_OF_MEMORY:
         detail = "the parser ran out of memory"
     elif -done.returncode in _FATAL_SIGNALS:
@@ -222,26 +242,41 @@ def inspect_isolated(
 
 
 def main() -> int:
-    """The child: limit its own time and memory, inspect, print the report as JSON."""
+    """The child: limit its own time and memory, inspect, print the findings of a report as JSON."""
     os.nice(NICENESS)
-    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request, dec_hook=read_array)
+    gc.disable()  # it ends before there is garbage worth a search
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request)
+    known = mmap.mmap(request.knowledge_fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+    knowledge = msgspec.msgpack.decode(known, type=GateKnowledge)  # its arrays are views of the map
+    neighbours, author = _read_compared(request.compared)
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_CPU: request.cpu_limit_s}
     for limit, value in limits.items():  # the hard one stays, so that too much CPU time is SIGXCPU and not SIGKILL
         hard = resource.getrlimit(limit)[1]
         resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
     try:
-        report = inspect(request.source, request.rules, request.knowledge, request.neighbours, request.author)
+        found = _findings(request.source, request.rules, knowledge, neighbours, author)
     except MemoryError:
         return EXIT_OUT_OF_MEMORY
-    sys.stdout.buffer.write(msgspec.json.encode(report))
+    report = make_report(found, rules_version=RULES_VERSION, source_sha256="", inputs_sha256="")
+    sys.stdout.buffer.write(msgspec.json.encode(report.findings))
     return 0
+
+
+def _read_compared(content: bytes) -> tuple[tuple[Neighbour, ...], Author | None]:
+    if not content:
+        return (), None
+    from arena.gate.likeness import Author, Neighbour, read_array
+
+    return msgspec.msgpack.decode(content, type=tuple[tuple[Neighbour, ...], Author | None], dec_hook=read_array)
 
 
 def child_environment() -> dict[str, str]:
     """What a process that reads a stranger's source has of ours: no secret, and the way to the code it runs."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, sys.path)]), "OPENBLAS_NUM_THREADS": "1"}
+    return {**kept, "PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, sys.path)]), "OPENBLAS_NUM_THREADS": "1"}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # nothing is left to do, and taking the tree apart takes a while

@@ -12,33 +12,48 @@ a table needs several distinct ids, and packed ids must follow each other withou
 from __future__ import annotations
 
 import ast
+import fcntl
+import functools
 import hashlib
+import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, BinaryIO
+from zlib import crc32
 
 import msgspec
-import numpy as np
 
-from arena.gate.likeness import Hashes, Sketch, contains, distinct, joined, make_sketch, text_phrases
-from arena.gate.rules import Finding, finding
+from arena.gate.rules import Finding, GateRules, finding
 from arena.gate.scopes import Tree
-from arena.policy import GateRules
+
+if TYPE_CHECKING:  # it takes NumPy, which the process that reads a source does without
+    from arena.gate.likeness import Sketch
 
 ID_DIGITS_MIN, ID_DIGITS_MAX = 6, 18
 _SEARCHABLE = re.compile(rf"[1-9][0-9]{{{ID_DIGITS_MIN - 1},{ID_DIGITS_MAX - 1}}}")
-_TEXT_WORD = re.compile(r"[a-z]+")
-_NOTHING: Hashes = np.zeros(0, dtype=np.uint64)
+_LETTERS = bytes(byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz" else ord(" ") for byte in range(256))
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
-class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Sorted, distinct 64-bit values: ids, runs of words of known texts, and what of programs and texts is public."""
 
-    product_ids: Hashes
+    product_ids: memoryview
     id_lengths: tuple[int, ...]
-    text_grams: Hashes
-    baseline: Hashes
-    baseline_texts: Hashes
+    text_grams: memoryview
+    text_sums: frozenset[int]  # sums of these runs, forwards and backwards, which take a quarter of a hash's time
+    baseline: memoryview
+    baseline_texts: memoryview
     inputs_sha256: str
+
+    @functools.cached_property
+    def file(self) -> BinaryIO:
+        """The same in memory, for a process to map: nobody can change it."""
+        file = os.fdopen(os.memfd_create("gate-knowledge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b", buffering=0)
+        file.write(msgspec.msgpack.encode(self))
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+        return file
 
 
 def make_knowledge(
@@ -56,38 +71,45 @@ def make_knowledge(
     An id is searchable when it has 6 to 18 digits and no leading zero. Raises ValueError for a published agent that
     does not parse.
     """
+    import numpy as np
+
+    from arena.gate.likeness import distinct, joined, make_sketch, plain_array, text_phrases
+
     searchable = (product_id for product_id in product_ids if _SEARCHABLE.fullmatch(product_id))
     ids = distinct(np.fromiter(map(int, searchable), dtype=np.uint64))
-    grams = [text_grams(text, rules.ngram_words) for text in texts]
+    known = {run for text in texts for run in _runs(text, rules.ngram_words)}
+    grams = distinct(np.fromiter(map(_hash, known), dtype=np.uint64))
     sketches = [*map(make_sketch, published_agents), *published_sketches]
-    text = joined(grams)
     baseline = joined([one.phrases for one in sketches])
     baseline_texts = joined([*(one.texts for one in sketches), *(text_phrases([text]) for text in published_texts)])
     digest = hashlib.sha256(b"agent-arena/gate-inputs/1")
-    for values in (ids, text, baseline, baseline_texts):
+    for values in (ids, grams, baseline, baseline_texts):
         digest.update(len(values).to_bytes(8, "little"))
-        digest.update(np.ascontiguousarray(values, dtype="<u8").data)
+        digest.update(plain_array(values))
     # ids are sorted, so those of one length are one slice
     bounds = np.array([10 ** (length - 1) for length in range(ID_DIGITS_MIN, ID_DIGITS_MAX + 2)], dtype=np.uint64)
     counts = np.diff(np.searchsorted(ids, bounds))
     return GateKnowledge(
-        product_ids=ids,
+        product_ids=ids.data,
         id_lengths=tuple(ID_DIGITS_MIN + index for index, count in enumerate(counts) if count),
-        text_grams=text,
-        baseline=baseline,
-        baseline_texts=baseline_texts,
+        text_grams=grams.data,
+        text_sums=frozenset(crc32(run[::step]) for run in known for step in (1, -1)),
+        baseline=baseline.data,
+        baseline_texts=baseline_texts.data,
         inputs_sha256=digest.hexdigest(),
     )
 
 
-def text_grams(text: str, words: int) -> Hashes:
-    """The hashes of all runs of `words` consecutive words of a text. Only ASCII letters count, whatever their case."""
-    if len(text) < 2 * words - 1:
-        return _NOTHING
-    found = _TEXT_WORD.findall(text.lower())
-    grams = (" ".join(found[start : start + words]) for start in range(len(found) - words + 1))
-    hashes = b"".join(hashlib.blake2b(gram.encode(), digest_size=8).digest() for gram in grams)
-    return np.frombuffer(hashes, ">u8").astype(np.uint64)
+def _runs(text: str, length: int) -> Iterable[bytes]:
+    """All runs of so many consecutive words of a text. Only ASCII letters count, whatever their case."""
+    if len(text) < 2 * length - 1:
+        return ()
+    words = text.lower().encode("utf-8", "surrogatepass").translate(_LETTERS).split()
+    return map(b" ".join, zip(*(words[start:] for start in range(length)), strict=False))
+
+
+def _hash(run: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(run, digest_size=8).digest(), "big")
 
 
 PACKED_DIGITS_MAX = 20_000  # digits of long runs searched for packed ids
@@ -115,14 +137,10 @@ def fold(node: ast.AST) -> str | int | None:
     Nothing that reads a variable is folded: that would be an interpreter.
     """
     match node:
-        case ast.Constant(value=bool()):
-            return None
-        case ast.Constant(value=str() | int() as value):
-            return value
-        case ast.Constant(value=float() as value) if value.is_integer() and abs(value) < 2**63:
-            return int(value)
-        case ast.Constant(value=bytes() as data):
-            return data.decode("latin-1")
+        case ast.Constant(value=value):
+            return _constant(value)
+        case ast.Call(func=func, args=args):
+            return _called(func, args)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             number = fold(operand)
             return -number if isinstance(number, int) else None
@@ -137,15 +155,28 @@ def fold(node: ast.AST) -> str | int | None:
             numbers = [bound for bound in bounds if not isinstance(bound, str)]
             if isinstance(whole, str) and is_open and bounds[2] != 0 and len(numbers) == 3:
                 return whole[numbers[0] : numbers[1] : numbers[2]]
-        case ast.Call(func=ast.Attribute(attr="join", value=glue), args=[ast.List() | ast.Tuple() as items]):
+    return None
+
+
+def _constant(value: object) -> str | int | None:
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    return value.decode("latin-1") if isinstance(value, bytes) else None
+
+
+def _called(func: ast.expr, args: Sequence[ast.expr]) -> str | int | None:
+    match func, args:
+        case ast.Attribute(attr="join", value=glue), [ast.List() | ast.Tuple() as items]:
             separator = fold(glue)
             return _joined(separator, items.elts) if isinstance(separator, str) else None
-        case ast.Call(func=ast.Attribute(attr="decode" | "encode", value=text)):
+        case ast.Attribute(attr="decode" | "encode", value=text), _:
             return fold(text)
-        case ast.Call(func=ast.Name(id="str"), args=[argument]):
+        case ast.Name(id="str"), [argument]:
             told = fold(argument)
             return None if told is None else str(told)
-        case ast.Call(func=ast.Name(id="chr"), args=[argument]):
+        case ast.Name(id="chr"), [argument]:
             code = fold(argument)
             return chr(code) if isinstance(code, int) and 0 <= code < 0x110000 else None
     return None
@@ -181,10 +212,9 @@ def collect_literals(tree: Tree) -> list[Literal]:
     for node in tree.nodes:  # parents first
         if not isinstance(node, _BUILT):
             continue
-        if node in inside:
+        if node in inside and not isinstance(node, ast.Constant):
             inside.update(tree.children[node])
-            if not isinstance(node, ast.Constant):
-                continue
+            continue
         value = fold(node)
         if isinstance(value, str) or (isinstance(value, int) and value.bit_length() <= _NUMBER_BITS_MAX):
             found.append(Literal(str(value), node.lineno, node in docstrings))
@@ -199,8 +229,8 @@ def table_findings(
     """Findings on known ids and texts in the literals and names of a file."""
     found: list[Finding] = []
     if len(knowledge.product_ids):
-        names = ((name, lines) for name, lines in tree.names.items() if any(map(str.isdigit, name)))
-        pieces = [*literals, *(Literal(name.replace("_", ""), lines[0]) for name, lines in names)]
+        names = ((name, places[0]) for name, places in tree.names.items() if any(map(str.isdigit, name)))
+        pieces = [*literals, *(Literal(name.replace("_", ""), getattr(at, "lineno", 0)) for name, at in names)]
         pieces += [
             Literal(_NOT_DIGITS.sub("", one.text), one.line) for one in literals if _SEPARATED.fullmatch(one.text)
         ]
@@ -229,9 +259,15 @@ def _id_findings(pieces: Sequence[Literal], rules: GateRules, knowledge: GateKno
 
 def _ids(digits: Iterable[str], knowledge: GateKnowledge) -> list[int]:
     """The catalogue's id that each run of digits is; 0 for none."""
-    numbers = [int(run) if len(run) <= ID_DIGITS_MAX and run[0] != "0" else 0 for run in digits]
-    values = np.array(numbers, dtype=np.uint64)
-    return [int(value) for value in np.where(contains(knowledge.product_ids, values), values, 0)]
+    known = knowledge.product_ids.cast("B").cast("Q")
+    numbers = (int(run) if len(run) <= ID_DIGITS_MAX and run[0] != "0" else 0 for run in digits)
+    return [number if _is_in(known, number) else 0 for number in numbers]
+
+
+def _is_in(known: memoryview[int], number: int) -> bool:
+    """Whether a number is one of sorted ones."""
+    place = bisect_left(known, number)
+    return place < len(known) and known[place] == number
 
 
 def _chain(run: str, knowledge: GateKnowledge) -> tuple[int, ...]:
@@ -249,11 +285,13 @@ def _chain(run: str, knowledge: GateKnowledge) -> tuple[int, ...]:
 
 
 def _text_findings(literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
-    texts = [(text, one.line) for one in literals for text in (one.text, one.text[::-1])]
-    grams = [text_grams(text, rules.ngram_words) for text, _ in texts]
-    known = contains(knowledge.text_grams, np.concatenate([_NOTHING, *grams]))
-    if not known.any():
-        return []
-    counts = (int(part.sum()) for part in np.split(known, np.cumsum(list(map(len, grams)))))
-    hits, line = next((count, line) for count, (_, line) in zip(counts, texts, strict=False) if count)
-    return [finding("benchmark-text", line, f"{hits} runs of {rules.ngram_words} words")]
+    length, known = rules.ngram_words, knowledge.text_grams.cast("B").cast("Q")
+    for one in literals:
+        # `\u0130` alone becomes two characters in lower case, so that its text has other words backwards
+        if "\u0130" not in one.text and knowledge.text_sums.isdisjoint(map(crc32, _runs(one.text, length))):
+            continue
+        for text in (one.text, one.text[::-1]):
+            hits = sum(_is_in(known, _hash(run)) for run in _runs(text, length))
+            if hits:
+                return [finding("benchmark-text", one.line, f"{hits} runs of {length} words")]
+    return []

@@ -26,9 +26,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from arena.gate.rules import Finding, finding
-from arena.gate.scopes import Tree
-from arena.policy import GateRules
+from arena.gate.rules import Finding, GateRules, finding
+from arena.gate.scopes import KINDS, Tree
 from foundation.codes import FILE_UNUSABLE
 from foundation.durable_files import coded
 
@@ -38,16 +37,24 @@ RUN_TOKENS, RUN_WORDS = 3, 8
 COMMON_OWNERS = 3
 TEXT_PHRASES = 100  # runs of words from which texts count as their committer's: about 110 words
 COPIED_TEXT_PHRASES = 20  # and which equal code has to share to be a copy, however little it is: some thirty words
+_TOKEN_CHARACTERS = 40  # of a text that count as one token
 _TEXT_WORDS_MIN = 4  # of a literal whose words count: shorter ones are keys and labels
 _REMNANT_E4 = 4_000  # of the smaller file must lie in what is shared, or the share is lowered in proportion
 _OFTEN = 3  # times as frequent in one file as in the other: a token of some wrapper
 _UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff"  # Thai, Lao, Japanese, Chinese: a word is one character
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_BLANKS = {byte: " " for byte in range(128) if not chr(byte).isalnum()}  # what stands between words in ASCII
 _BASE = np.uint64(0xD6E8FEB86659FD93)
 _NOTHING: Hashes = np.zeros(0, dtype=np.uint64)
 _GAP = np.uint64(0)  # between two functions
 _BUILTINS = frozenset(dir(builtins))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_NODES = """
+    args bases body cases cls comparators ctx decorator_list elt elts func generators handlers ifs items iter keys
+    keywords left op operand ops orelse right subject target targets test values
+"""  # fields that are nodes or lists in every kind of node
+_SKIPPED = frozenset(("kind", "type_comment", *_NODES.split()))
+_WRITTEN = {kind: [field for field in kind._fields if field not in _SKIPPED] for kind in KINDS}
 
 
 class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -130,7 +137,7 @@ def plain_array(values: Hashes) -> bytes:
     return np.ascontiguousarray(values, dtype="<u8").tobytes()
 
 
-def read_array(_: type, data: bytes) -> Hashes:
+def read_array(_: type, data: bytes | memoryview) -> Hashes:
     """The same values again. Raises ValueError for other bytes."""
     return np.frombuffer(data, dtype="<u8")
 
@@ -141,7 +148,7 @@ def sketch_of(tree: Tree) -> Sketch:
     tokens: list[int] = []
     for node in tree.nodes:
         if isinstance(node, (*_FUNCTIONS, ast.Module)):
-            tokens += map(_hash, _tokens(tree, node, own))
+            tokens += map(_hash, _tokens(tree, node, _BUILTINS - own))
             tokens.append(0)
     literals = (node.value for node in tree.nodes if isinstance(node, ast.Constant))
     code = "".join(sorted(_renamed_sha256(tree, statement) for statement in tree.module.body))
@@ -152,7 +159,7 @@ def sketch_of(tree: Tree) -> Sketch:
     )
 
 
-def _tokens(tree: Tree, function: ast.AST, own: set[str]) -> list[str]:
+def _tokens(tree: Tree, function: ast.AST, known: frozenset[str]) -> list[str]:
     """What of a function cannot be renamed, without the functions in it."""
     found: list[str] = []
     waiting: list[ast.AST | str] = [*reversed(tree.children[function])]
@@ -161,11 +168,11 @@ def _tokens(tree: Tree, function: ast.AST, own: set[str]) -> list[str]:
         if isinstance(node, str):  # what comes after the parts of its node
             found.append(node)
         elif isinstance(node, ast.Name):
-            if node.id in _BUILTINS and node.id not in own:
+            if node.id in known:
                 found.append(node.id)
         elif isinstance(node, ast.Constant):
-            if isinstance(node.value, str) and (words := node.value.lower().split()):
-                found.append(f"'{' '.join(words)[:40]}")
+            if isinstance(node.value, str) and (words := node.value.lower().split(None, _TOKEN_CHARACTERS)):
+                found.append(f"'{' '.join(words)[:_TOKEN_CHARACTERS]}")
         elif isinstance(node, ast.Attribute):
             waiting += (f".{node.attr}", node.value)
         elif not isinstance(node, _FUNCTIONS):
@@ -179,21 +186,22 @@ def _renamed_sha256(tree: Tree, statement: ast.stmt) -> str:
     """The hash of a statement in which every name of its own is a number, by first use; docstrings are left out."""
     numbers: dict[str, int] = {}
     parts: list[str] = []
-    nodes = tree.walk(statement)
-    idle: set[ast.AST] = {node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
-    idle |= {part for node in idle for part in tree.children[node]}
-    for node in nodes:
-        if node in idle:
+    nodes: list[ast.AST] = [statement]
+    for node in nodes:  # it grows while it is read
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
-        parts.append(type(node).__name__)
-        for field in node._fields:
+        nodes += tree.children.get(node, ())
+        kind = type(node)
+        parts.append(kind.__name__)
+        for field in _WRITTEN[kind]:
             value = getattr(node, field)
-            if isinstance(value, (ast.AST, list)) or field in ("kind", "type_comment"):
-                continue
-            if field in ("id", "arg", "name") and isinstance(value, str) and value not in _BUILTINS:
-                parts.append(str(numbers.setdefault(value, len(numbers))))
-            else:
-                parts.append(" ".join(value.lower().split()) if isinstance(value, str) else repr(value))
+            if isinstance(value, str):
+                is_name = field in ("id", "arg", "name") and value not in _BUILTINS
+                parts.append(
+                    str(numbers.setdefault(value, len(numbers))) if is_name else " ".join(value.lower().split())
+                )
+            elif not isinstance(value, (ast.AST, list)):
+                parts.append(repr(value))
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -203,7 +211,8 @@ def text_phrases(literals: Iterable[object]) -> Hashes:
     for held in literals:
         text = held.decode("utf-8", "replace") if isinstance(held, bytes) else held
         if isinstance(text, str):
-            found = _WORD.findall(text.casefold())
+            text = text.casefold()
+            found = text.translate(_BLANKS).split() if text.isascii() else _WORD.findall(text)
             words += map(_hash, found) if len(found) >= _TEXT_WORDS_MIN else ()
     return runs(np.array(words, dtype=np.uint64), RUN_WORDS)
 
@@ -265,8 +274,8 @@ def similarity_findings(
     sketch: Sketch,
     author: Author | None,
     neighbours: Sequence[Neighbour],
-    published: Hashes,
-    published_texts: Hashes,
+    published: memoryview,
+    published_texts: memoryview,
     rules: GateRules,
 ) -> list[Finding]:
     """At most one finding: on the first committed agent that has equal code, else on the first that is a near copy by
@@ -276,16 +285,17 @@ def similarity_findings(
     committed before another did is the author's: who copies an agent gets no hold on its next version.
     """
     earlier, own, others = _earlier(author, neighbours)
-    has_code = len(runs(_outside(sketch.tokens, published))) >= max(1, rules.remnant_phrases)
-    texts = less(sketch.texts, published_texts)
+    public, public_texts = read_array(Hashes, published), read_array(Hashes, published_texts)
+    has_code = len(runs(_outside(sketch.tokens, public))) >= max(1, rules.remnant_phrases)
+    texts = less(sketch.texts, public_texts)
     for other in others:
         if other.sketch.code_sha256 == sketch.code_sha256:
             is_enough = has_code or len(np.intersect1d(texts, other.sketch.texts)) >= COPIED_TEXT_PHRASES
             if is_enough and not any(each.sketch.code_sha256 == sketch.code_sha256 for each in _before(own, other)):
                 return [finding("copy", 0, _named("equal code", author, other))]
     winners = [each.sketch for each in earlier if each.revealed_block]
-    free = joined([published, *(each.phrases for each in winners)])
-    free_texts = joined([published_texts, *(each.texts for each in winners)])
+    free = joined([public, *(each.phrases for each in winners)])
+    free_texts = joined([public_texts, *(each.texts for each in winners)])
     near = _near_copy(_CODE, sketch, author, others, own, free, max(1, rules.remnant_phrases), rules)
     return near or _near_copy(_TEXTS, sketch, author, others, own, free_texts, TEXT_PHRASES, rules)
 
@@ -430,8 +440,8 @@ class _Part:
 
 def class_heads(
     agents: Iterable[Neighbour],
-    published: Hashes,
-    published_texts: Hashes,
+    published: memoryview,
+    published_texts: memoryview,
     rules: GateRules,
     before: Mapping[str, str] = {},
 ) -> dict[str, str]:
@@ -446,8 +456,9 @@ def class_heads(
     """
     order = sorted(agents, key=lambda each: each.author.place)
     names = [each.author.agent_version_id for each in order]
-    code = _Part([each.sketch.phrases for each in order], published, max(1, rules.remnant_phrases))
-    parts = (code, _Part([each.sketch.texts for each in order], published_texts, TEXT_PHRASES))
+    public, public_texts = read_array(Hashes, published), read_array(Hashes, published_texts)
+    code = _Part([each.sketch.phrases for each in order], public, max(1, rules.remnant_phrases))
+    parts = (code, _Part([each.sketch.texts for each in order], public_texts, TEXT_PHRASES))
     heads: list[str] = []
     for row, agent in enumerate(order):
         if names[row] in before:

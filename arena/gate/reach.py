@@ -30,6 +30,7 @@ _DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _TELLING_OF_DICTS = ("str", "repr", "print", "len", "sorted", "list", "set")
 _SETTERS = ("__setattr__", "__delattr__")
 _REFUSED_WORDS = words.LEADING_DUNDERS | words.REFUSED
+_SIGNS = {"_", *(word for word in _REFUSED_WORDS if "_" not in word)}  # every refused word holds one of them
 _MADE = {f"enum.{name}" for name in ("Enum", "IntEnum", "StrEnum", "ReprEnum", "Flag", "IntFlag")}
 _MADE |= {"collections.namedtuple", "typing.NamedTuple", "typing.TypedDict"}
 _ANNOTATION_READERS = frozenset({"annotation", "return_annotation", "type"})
@@ -46,13 +47,14 @@ def reach_findings(tree: Tree, literals: Sequence[Literal]) -> list[Finding]:
 def _text_findings(literals: Sequence[Literal]) -> Iterator[Finding]:
     """Refused words as whole texts, which can be handed to whatever looks things up by name, and in format fields."""
     for literal in literals:
-        steps = [step for field in _FIELD.findall(literal.text) for step in _STEP.findall(field)]
+        fields = _FIELD.findall(literal.text) if "{" in literal.text else ()
+        steps = [step for field in fields for step in _STEP.findall(field)]
         refused = [
             step for step in steps if step in words.REFUSED or (step[:2] == "__" and words.is_refused_attribute(step))
         ]
         if not refused and "__class__" in steps and steps[-1] not in _NAMING:
             refused = ["__class__"]
-        if not literal.is_docstring:
+        if not literal.is_docstring and any(sign in literal.text for sign in _SIGNS):
             refused += [word for word in _IDENTIFIER.findall(literal.text) if word in _REFUSED_WORDS]
         if refused:
             rule = "attribute" if refused[0] == literal.text.strip() or steps else "dynamic-attribute"
@@ -67,20 +69,19 @@ class _Reach:
         self.parents, self.meaning = tree.parents, self.scopes.meaning
         self.attributes: set[str] = set()  # read by whatever syntax
         for node in tree.nodes:
-            match node:
-                case ast.Attribute(attr=name):
-                    self.attributes.add(name)
-                case ast.MatchClass(kwd_attrs=names):
-                    self.attributes.update(names)
-                case ast.Call(func=func) if self.meaning(func) in (".getattr", "operator.attrgetter"):
-                    texts = (each.value for each in node.args if isinstance(each, ast.Constant))
-                    self.attributes.update(part for text in texts for part in str(text).split("."))
+            if isinstance(node, ast.Attribute):
+                self.attributes.add(node.attr)
+            elif isinstance(node, ast.MatchClass):
+                self.attributes.update(node.kwd_attrs)
+            elif isinstance(node, ast.Call) and self.meaning(node.func) in (".getattr", "operator.attrgetter"):
+                texts = (each.value for each in node.args if isinstance(each, ast.Constant))
+                self.attributes.update(part for text in texts for part in str(text).split("."))
 
     def findings(self) -> Iterator[Finding]:
         """Every finding, node by node."""
-        for name, lines in self.tree.names.items():
+        for name, places in self.tree.names.items():
             for rule, detail in _written(name):
-                yield from (finding(rule, line, detail) for line in lines)
+                yield from (finding(rule, getattr(place, "lineno", 0), detail) for place in places)
         for node in self.scopes.twice:
             yield finding("import", getattr(node, "lineno", 0), "one name for two modules")
         for node in self.tree.nodes:
@@ -104,11 +105,10 @@ class _Reach:
         if not isinstance(node.ctx, ast.Load):
             if node.id in ("compile", "open", "globals", "vars", "locals"):
                 yield finding("builtin", node.lineno, node.id)
-            in_class = isinstance(self.parents[node], ast.Assign | ast.AnnAssign) and isinstance(
-                self.parents[self.parents[node]], ast.ClassDef
-            )
-            if in_class and words.is_refused_attribute(node.id) and node.id not in words.DEFINED_DUNDERS:
-                yield finding("attribute", node.lineno, f"field {node.id}")
+            if words.is_refused_attribute(node.id) and node.id not in words.DEFINED_DUNDERS:
+                parent = self.parents[node]
+                if isinstance(parent, ast.Assign | ast.AnnAssign) and isinstance(self.parents[parent], ast.ClassDef):
+                    yield finding("attribute", node.lineno, f"field {node.id}")
             return
         if node.id[:2] == "__" and node.id in words.DEFINED_DUNDERS - words.DUNDERS:
             yield finding("dynamic-attribute", node.lineno, f"{node.id} as a value")
@@ -146,7 +146,7 @@ class _Reach:
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
         name, base, parent = node.attr, node.value, self.parents[node]
         held, meaning = self.meaning(base), self.meaning(node)
-        if isinstance(node.ctx, ast.Store | ast.Del) and held in words.MODULES:
+        if held in words.MODULES and not isinstance(node.ctx, ast.Load):
             yield finding("dynamic-attribute", node.lineno, f"{name} of a module replaced")
         if meaning:
             yield from self._value(node, meaning)
@@ -169,8 +169,8 @@ class _Reach:
                 yield finding("dynamic-attribute", node.lineno, "class of a value as a value")
         elif meaning not in ("os.environ",):
             yield from self._held(name, node.lineno)
-        is_constant = isinstance(parent, ast.Call) and parent.args and isinstance(fold(parent.args[0]), str)
-        if held in (".str", ".bytes", ".bytearray") and name in ("format", "format_map", "decode") and not is_constant:
+        is_text = held in (".str", ".bytes", ".bytearray") and name in ("format", "format_map", "decode")
+        if is_text and not (isinstance(parent, ast.Call) and parent.args and isinstance(fold(parent.args[0]), str)):
             yield finding("dynamic-attribute", node.lineno, f"{held[1:]}.{name} of a text that isn't constant")
 
     # -- calls
@@ -299,7 +299,8 @@ class _Reach:
 
     def _is_only_read(self, name: str) -> bool:
         """Whether a name is bound once, and else only stands before a plain attribute."""
-        around = [self.parents[part] for part in self.scopes.named[name] if isinstance(part.ctx, ast.Load)]
+        parts = [part for part in self.tree.names[name] if isinstance(part, ast.Name)]
+        around = [self.parents[part] for part in parts if isinstance(part.ctx, ast.Load)]
         return self.scopes.bindings[name] == 1 and all(
             isinstance(each, ast.Attribute) and (each.attr in _NAMING or each.attr[:2] != "__") for each in around
         )
@@ -308,7 +309,7 @@ class _Reach:
         """A dict display, on the spot or bound once."""
         if not isinstance(node, ast.Name):
             return isinstance(node, ast.Dict)
-        places = [(part, self.parents[part]) for part in self.scopes.named[node.id]]
+        places = [(part, self.parents[part]) for part in self.tree.names[node.id] if isinstance(part, ast.Name)]
         bound = [
             around.value for part, around in places if isinstance(around, ast.Assign) and around.targets[0] is part
         ]

@@ -21,6 +21,19 @@ FindingOutcome = Literal["reject", "review"]
 Severity = Literal["integrity", "security", "form"]
 
 
+class GateRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of the gate in a policy."""
+
+    version: str = "gate/1"
+    source_bytes: int = 1_000_000
+    ast_depth: int = 100
+    similarity_review_e4: int = 8_000  # containment from which a person looks
+    table_ids: int = 3  # catalogue ids in one view of the literals that make an answer table
+    ngram_words: int = 6  # consecutive words of a known problem text that match
+    remnant_phrases: int = 0  # unpublished phrases from which a file's code counts as its committer's
+    class_e4: int = 0  # of a head that a later file holds joins it to the class; 0: likeness is refused or held instead
+
+
 class GateRule(msgspec.Struct, frozen=True, kw_only=True):
     """One published rule. `code` is the error shown when the rule rejects."""
 

@@ -7,8 +7,7 @@ import functools
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.likeness import Author, Neighbour, make_sketch
-from arena.gate.rules import GateReport
-from arena.policy import GateRules
+from arena.gate.rules import GateReport, GateRules
 
 RULES = GateRules(version="gate/1", similarity_review_e4=7_500, remnant_phrases=100)
 IDS = tuple(str(2_100_000_001 + 1_048_583 * index) for index in range(5_000))

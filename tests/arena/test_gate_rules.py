@@ -55,6 +55,7 @@ FORM = {
     "NUL": (b"x = 1\0" + END.encode(), "parse", "A1002", 0),
     "nested calls": (b"x = " + b"(" * 5_000, "parse", "A1002", 1),
     "nested signs": (b"x = " + b"-" * 50_000 + b"1", "parse", "A1002", 0),
+    "endless number": (b"\nx = 0x" + b"f" * 4_000 + END.encode(), "parse", "A1002", 2),
     "deep tree": (b"x = " + b"-" * 150 + b"1" + END.encode(), "depth", "A1002", 0),
     "empty": (b"", "entry", "A1002", 0),
     "entry in a class": (b"class A:\n    def agent_main(self, p): pass\n", "entry", "A1002", 0),

@@ -10,7 +10,7 @@ from timeit import repeat
 
 from arena.gate.inspection import inspect, inspect_isolated
 from arena.gate.knowledge import make_knowledge
-from arena.policy import GateRules
+from arena.gate.rules import GateRules
 from tests.benchmarks.row import Row
 
 STEPS = 110  # 1,850 lines
