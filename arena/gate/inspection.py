@@ -7,8 +7,8 @@ another reader see other text is refused.
 
 Hostile source may exhaust or crash a parser: validators call `inspect_isolated`, and then only a child dies. A source
 that kills the child or uses up its CPU time is rejected with a finding that says so; a child that dies for a reason
-of the host's is ArenaError V2004, never a verdict. The child reads one request from its standard input, holds no
-secret in its environment and executes nothing of the source.
+of the host's is ArenaError V2004, never a verdict. The child reads one request from its standard input, maps what is
+known and can't change it, holds no secret in its environment and executes nothing of the source.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from arena.gate.scopes import Tree
 from arena.secrets import find_secrets
 from foundation.errors import ArenaError
 
-if TYPE_CHECKING:  # it takes NumPy, half of what a child would import: only where there is somebody to compare with
+if TYPE_CHECKING:  # NumPy and OpenSSL would double what a child imports: it does so only where it compares
     from arena.gate.likeness import Author, Neighbour
 
 ENTRY = "agent_main"
@@ -135,17 +135,13 @@ def inspect(
 
 
 def _report(
-    data: bytes,
-    findings: Sequence[Finding],
-    knowledge: GateKnowledge,
-    neighbours: Sequence[Neighbour],
-    author: Author | None,
+    data: bytes, found: Sequence[Finding], known: GateKnowledge, neighbours: Sequence[Neighbour], author: Author | None
 ) -> GateReport:
     from arena.gate.likeness import inputs_hash
 
     source_sha256 = hashlib.sha256(data).hexdigest()
-    inputs_sha256 = inputs_hash(knowledge.inputs_sha256, author, neighbours)
-    return make_report(findings, rules_version=RULES_VERSION, source_sha256=source_sha256, inputs_sha256=inputs_sha256)
+    inputs_sha256 = inputs_hash(known.inputs_sha256, author, neighbours)
+    return make_report(found, rules_version=RULES_VERSION, source_sha256=source_sha256, inputs_sha256=inputs_sha256)
 
 
 def _findings(
@@ -169,8 +165,7 @@ def _findings(
         return found
     from arena.gate.likeness import similarity_findings, sketch_of
 
-    sketch = sketch_of(tree)
-    return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, knowledge.baseline_texts, rules)
+    return found + similarity_findings(sketch_of(tree), author, neighbours, knowledge, rules)
 
 
 CPU_LIMIT_S = 20
@@ -214,18 +209,12 @@ def inspect_isolated(
     compared = msgspec.msgpack.encode((neighbours, author), enc_hook=plain_array) if neighbours else b""
     command = [sys.executable, "-P", "-S", "-m", "arena.gate.inspection"]
     try:
-        with os.fdopen(os.memfd_create("gate-request"), "w+b") as message:  # megabytes, which a pipe takes in bites
-            known = knowledge.file.fileno()
-            message.write(msgspec.msgpack.encode(_Request(data, rules, compared, known, cpu_limit_s)))
-            message.seek(0)
+        with os.fdopen(os.memfd_create("gate-request"), "w+b") as asked:  # megabytes, which a pipe takes in bites
+            fd = knowledge.file.fileno()
+            asked.write(msgspec.msgpack.encode(_Request(data, rules, compared, fd, cpu_limit_s)))
+            asked.seek(0)
             done = subprocess.run(
-                command,
-                stdin=message,
-                capture_output=True,
-                env=child_environment(),
-                timeout=wall_limit_s,
-                check=False,
-                pass_fds=(known,),
+                command, stdin=asked, capture_output=True, env=child_environment(), timeout=wall_limit_s, pass_fds=[fd]
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ArenaError("V2004", f"the gate's process: {error}") from error
@@ -244,30 +233,28 @@ def inspect_isolated(
 def main() -> int:
     """The child: limit its own time and memory, inspect, print the findings of a report as JSON."""
     os.nice(NICENESS)
-    gc.disable()  # it ends before there is garbage worth a search
+    gc.disable()  # a tree holds no garbage, and is walked again and again while it grows
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request)
     known = mmap.mmap(request.knowledge_fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
     knowledge = msgspec.msgpack.decode(known, type=GateKnowledge)  # its arrays are views of the map
-    neighbours, author = _read_compared(request.compared)
+    compared: tuple[Sequence[Neighbour], Author | None] = ((), None)
+    if request.compared:
+        from arena.gate import likeness
+
+        kind = tuple[tuple[likeness.Neighbour, ...], likeness.Author | None]
+        compared = msgspec.msgpack.decode(request.compared, type=kind, dec_hook=likeness.read_array)
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_CPU: request.cpu_limit_s}
     for limit, value in limits.items():  # the hard one stays, so that too much CPU time is SIGXCPU and not SIGKILL
         hard = resource.getrlimit(limit)[1]
         resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
     try:
-        found = _findings(request.source, request.rules, knowledge, neighbours, author)
+        found = _findings(request.source, request.rules, knowledge, *compared)
     except MemoryError:
         return EXIT_OUT_OF_MEMORY
     report = make_report(found, rules_version=RULES_VERSION, source_sha256="", inputs_sha256="")
     sys.stdout.buffer.write(msgspec.json.encode(report.findings))
+    sys.stdout.flush()
     return 0
-
-
-def _read_compared(content: bytes) -> tuple[tuple[Neighbour, ...], Author | None]:
-    if not content:
-        return (), None
-    from arena.gate.likeness import Author, Neighbour, read_array
-
-    return msgspec.msgpack.decode(content, type=tuple[tuple[Neighbour, ...], Author | None], dec_hook=read_array)
 
 
 def child_environment() -> dict[str, str]:
@@ -277,6 +264,4 @@ def child_environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # nothing is left to do, and taking the tree apart takes a while
+    os._exit(main())  # nothing is left to take apart

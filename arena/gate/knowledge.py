@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # it takes NumPy, which the process that reads a source does 
 ID_DIGITS_MIN, ID_DIGITS_MAX = 6, 18
 _SEARCHABLE = re.compile(rf"[1-9][0-9]{{{ID_DIGITS_MIN - 1},{ID_DIGITS_MAX - 1}}}")
 _LETTERS = bytes(byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz" else ord(" ") for byte in range(256))
-_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -41,7 +40,7 @@ class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
 
     product_ids: memoryview
     id_lengths: tuple[int, ...]
-    text_grams: memoryview
+    text_grams: frozenset[int]
     text_sums: frozenset[int]  # sums of these runs, forwards and backwards, which take a quarter of a hash's time
     baseline: memoryview
     baseline_texts: memoryview
@@ -52,7 +51,7 @@ class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
         """The same in memory, for a process to map: nobody can change it."""
         file = os.fdopen(os.memfd_create("gate-knowledge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b", buffering=0)
         file.write(msgspec.msgpack.encode(self))
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
         return file
 
 
@@ -78,12 +77,12 @@ def make_knowledge(
     searchable = (product_id for product_id in product_ids if _SEARCHABLE.fullmatch(product_id))
     ids = distinct(np.fromiter(map(int, searchable), dtype=np.uint64))
     known = {run for text in texts for run in _runs(text, rules.ngram_words)}
-    grams = distinct(np.fromiter(map(_hash, known), dtype=np.uint64))
+    grams = frozenset(map(_hash, known))
     sketches = [*map(make_sketch, published_agents), *published_sketches]
     baseline = joined([one.phrases for one in sketches])
     baseline_texts = joined([*(one.texts for one in sketches), *(text_phrases([text]) for text in published_texts)])
     digest = hashlib.sha256(b"agent-arena/gate-inputs/1")
-    for values in (ids, grams, baseline, baseline_texts):
+    for values in (ids, np.array(sorted(grams), dtype=np.uint64), baseline, baseline_texts):
         digest.update(len(values).to_bytes(8, "little"))
         digest.update(plain_array(values))
     # ids are sorted, so those of one length are one slice
@@ -92,7 +91,7 @@ def make_knowledge(
     return GateKnowledge(
         product_ids=ids.data,
         id_lengths=tuple(ID_DIGITS_MIN + index for index, count in enumerate(counts) if count),
-        text_grams=grams.data,
+        text_grams=grams,
         text_sums=frozenset(crc32(run[::step]) for run in known for step in (1, -1)),
         baseline=baseline.data,
         baseline_texts=baseline_texts.data,
@@ -138,9 +137,21 @@ def fold(node: ast.AST) -> str | int | None:
     """
     match node:
         case ast.Constant(value=value):
-            return _constant(value)
-        case ast.Call(func=func, args=args):
-            return _called(func, args)
+            if isinstance(value, float):
+                return int(value) if value.is_integer() and abs(value) < 2**63 else None
+            if isinstance(value, bytes):
+                return value.decode("latin-1")
+            return value if isinstance(value, (str, int)) and not isinstance(value, bool) else None
+        case ast.Call(func=ast.Attribute(attr="join", value=glue), args=[ast.List() | ast.Tuple() as items]):
+            separator = fold(glue)
+            return _joined(separator, items.elts) if isinstance(separator, str) else None
+        case ast.Call(func=ast.Attribute(attr="decode" | "encode", value=text)):
+            return fold(text)
+        case ast.Call(func=ast.Name(id="str" | "chr" as name), args=[argument]):
+            told = fold(argument)
+            if name == "str":
+                return None if told is None else str(told)
+            return chr(told) if isinstance(told, int) and 0 <= told < 0x110000 else None
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             number = fold(operand)
             return -number if isinstance(number, int) else None
@@ -158,30 +169,6 @@ def fold(node: ast.AST) -> str | int | None:
     return None
 
 
-def _constant(value: object) -> str | int | None:
-    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
-        return int(value)
-    return value.decode("latin-1") if isinstance(value, bytes) else None
-
-
-def _called(func: ast.expr, args: Sequence[ast.expr]) -> str | int | None:
-    match func, args:
-        case ast.Attribute(attr="join", value=glue), [ast.List() | ast.Tuple() as items]:
-            separator = fold(glue)
-            return _joined(separator, items.elts) if isinstance(separator, str) else None
-        case ast.Attribute(attr="decode" | "encode", value=text), _:
-            return fold(text)
-        case ast.Name(id="str"), [argument]:
-            told = fold(argument)
-            return None if told is None else str(told)
-        case ast.Name(id="chr"), [argument]:
-            code = fold(argument)
-            return chr(code) if isinstance(code, int) and 0 <= code < 0x110000 else None
-    return None
-
-
 def _operation(left: str | int | None, op: ast.operator, right: str | int | None) -> str | int | None:
     if isinstance(left, str) and isinstance(right, str) and isinstance(op, ast.Add):
         return left + right if len(left) + len(right) <= _CHARACTERS_MAX else None
@@ -196,28 +183,26 @@ def _joined(glue: str, items: Sequence[ast.expr]) -> str | None:
     return glue.join(texts) if len(texts) == len(parts) else None
 
 
-_BUILT = (ast.Constant, ast.BinOp, ast.JoinedStr, ast.Subscript, ast.Call, ast.UnaryOp)
+_BUILT = frozenset((ast.Constant, ast.BinOp, ast.JoinedStr, ast.Subscript, ast.Call, ast.UnaryOp))
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
 def collect_literals(tree: Tree) -> list[Literal]:
     """The texts and numbers of a file, folded where that is cheap."""
     found: list[Literal] = []
-    docstrings = {
-        node.body[0].value
-        for node in tree.nodes
-        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
-    }
+    docstrings: set[ast.AST] = set()
     inside: set[ast.AST] = set()  # parts of an expression that was folded whole
     for node in tree.nodes:  # parents first
-        if not isinstance(node, _BUILT):
+        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr):
+            docstrings.add(node.body[0].value)
+        if type(node) not in _BUILT:
             continue
         if node in inside and not isinstance(node, ast.Constant):
             inside.update(tree.children[node])
             continue
         value = fold(node)
         if isinstance(value, str) or (isinstance(value, int) and value.bit_length() <= _NUMBER_BITS_MAX):
-            found.append(Literal(str(value), node.lineno, node in docstrings))
+            found.append(Literal(str(value), getattr(node, "lineno", 0), node in docstrings))
             inside.update(tree.children[node])
     return found
 
@@ -260,14 +245,9 @@ def _id_findings(pieces: Sequence[Literal], rules: GateRules, knowledge: GateKno
 def _ids(digits: Iterable[str], knowledge: GateKnowledge) -> list[int]:
     """The catalogue's id that each run of digits is; 0 for none."""
     known = knowledge.product_ids.cast("B").cast("Q")
-    numbers = (int(run) if len(run) <= ID_DIGITS_MAX and run[0] != "0" else 0 for run in digits)
-    return [number if _is_in(known, number) else 0 for number in numbers]
-
-
-def _is_in(known: memoryview[int], number: int) -> bool:
-    """Whether a number is one of sorted ones."""
-    place = bisect_left(known, number)
-    return place < len(known) and known[place] == number
+    numbers = [int(run) if len(run) <= ID_DIGITS_MAX and run[0] != "0" else 0 for run in digits]
+    places = (bisect_left(known, number) for number in numbers)
+    return [one if at < len(known) and known[at] == one else 0 for one, at in zip(numbers, places, strict=True)]
 
 
 def _chain(run: str, knowledge: GateKnowledge) -> tuple[int, ...]:
@@ -285,13 +265,13 @@ def _chain(run: str, knowledge: GateKnowledge) -> tuple[int, ...]:
 
 
 def _text_findings(literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
-    length, known = rules.ngram_words, knowledge.text_grams.cast("B").cast("Q")
+    length = rules.ngram_words
     for one in literals:
         # `\u0130` alone becomes two characters in lower case, so that its text has other words backwards
         if "\u0130" not in one.text and knowledge.text_sums.isdisjoint(map(crc32, _runs(one.text, length))):
             continue
         for text in (one.text, one.text[::-1]):
-            hits = sum(_is_in(known, _hash(run)) for run in _runs(text, length))
+            hits = sum(_hash(run) in knowledge.text_grams for run in _runs(text, length))
             if hits:
                 return [finding("benchmark-text", one.line, f"{hits} runs of {length} words")]
     return []

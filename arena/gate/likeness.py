@@ -26,8 +26,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from arena.gate.knowledge import GateKnowledge
 from arena.gate.rules import Finding, GateRules, finding
-from arena.gate.scopes import KINDS, Tree
+from arena.gate.scopes import Tree
 from foundation.codes import FILE_UNUSABLE
 from foundation.durable_files import coded
 
@@ -37,7 +38,6 @@ RUN_TOKENS, RUN_WORDS = 3, 8
 COMMON_OWNERS = 3
 TEXT_PHRASES = 100  # runs of words from which texts count as their committer's: about 110 words
 COPIED_TEXT_PHRASES = 20  # and which equal code has to share to be a copy, however little it is: some thirty words
-_TOKEN_CHARACTERS = 40  # of a text that count as one token
 _TEXT_WORDS_MIN = 4  # of a literal whose words count: shorter ones are keys and labels
 _REMNANT_E4 = 4_000  # of the smaller file must lie in what is shared, or the share is lowered in proportion
 _OFTEN = 3  # times as frequent in one file as in the other: a token of some wrapper
@@ -49,12 +49,6 @@ _NOTHING: Hashes = np.zeros(0, dtype=np.uint64)
 _GAP = np.uint64(0)  # between two functions
 _BUILTINS = frozenset(dir(builtins))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_NODES = """
-    args bases body cases cls comparators ctx decorator_list elt elts func generators handlers ifs items iter keys
-    keywords left op operand ops orelse right subject target targets test values
-"""  # fields that are nodes or lists in every kind of node
-_SKIPPED = frozenset(("kind", "type_comment", *_NODES.split()))
-_WRITTEN = {kind: [field for field in kind._fields if field not in _SKIPPED] for kind in KINDS}
 
 
 class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -137,7 +131,7 @@ def plain_array(values: Hashes) -> bytes:
     return np.ascontiguousarray(values, dtype="<u8").tobytes()
 
 
-def read_array(_: type, data: bytes | memoryview) -> Hashes:
+def read_array(_: type, data: bytes | memoryview | Hashes) -> Hashes:
     """The same values again. Raises ValueError for other bytes."""
     return np.frombuffer(data, dtype="<u8")
 
@@ -171,14 +165,14 @@ def _tokens(tree: Tree, function: ast.AST, known: frozenset[str]) -> list[str]:
             if node.id in known:
                 found.append(node.id)
         elif isinstance(node, ast.Constant):
-            if isinstance(node.value, str) and (words := node.value.lower().split(None, _TOKEN_CHARACTERS)):
-                found.append(f"'{' '.join(words)[:_TOKEN_CHARACTERS]}")
+            if isinstance(node.value, str) and (words := node.value.lower().split(None, 40)):
+                found.append(f"'{' '.join(words)[:40]}")
         elif isinstance(node, ast.Attribute):
             waiting += (f".{node.attr}", node.value)
-        elif not isinstance(node, _FUNCTIONS):
+        elif (parts := tree.children.get(node)) and not isinstance(node, _FUNCTIONS):
             if isinstance(node, ast.keyword) and node.arg:
                 found.append(f"{node.arg}=")
-            waiting += tree.children.get(node, ())[::-1]
+            waiting += reversed(parts)
     return found
 
 
@@ -191,17 +185,15 @@ def _renamed_sha256(tree: Tree, statement: ast.stmt) -> str:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
         nodes += tree.children.get(node, ())
-        kind = type(node)
-        parts.append(kind.__name__)
-        for field in _WRITTEN[kind]:
+        parts.append(type(node).__name__)
+        for field in node._fields:
             value = getattr(node, field)
-            if isinstance(value, str):
-                is_name = field in ("id", "arg", "name") and value not in _BUILTINS
-                parts.append(
-                    str(numbers.setdefault(value, len(numbers))) if is_name else " ".join(value.lower().split())
-                )
-            elif not isinstance(value, (ast.AST, list)):
-                parts.append(repr(value))
+            if isinstance(value, (ast.AST, list)) or field in ("kind", "type_comment"):
+                continue
+            if field in ("id", "arg", "name") and isinstance(value, str) and value not in _BUILTINS:
+                parts.append(str(numbers.setdefault(value, len(numbers))))
+            else:
+                parts.append(" ".join(value.lower().split()) if isinstance(value, str) else repr(value))
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -271,12 +263,7 @@ def contained_e4(ours: Hashes, theirs: Hashes) -> int:
 
 
 def similarity_findings(
-    sketch: Sketch,
-    author: Author | None,
-    neighbours: Sequence[Neighbour],
-    published: memoryview,
-    published_texts: memoryview,
-    rules: GateRules,
+    sketch: Sketch, author: Author | None, neighbours: Sequence[Neighbour], knowledge: GateKnowledge, rules: GateRules
 ) -> list[Finding]:
     """At most one finding: on the first committed agent that has equal code, else on the first that is a near copy by
     its code, else by its texts.
@@ -285,7 +272,7 @@ def similarity_findings(
     committed before another did is the author's: who copies an agent gets no hold on its next version.
     """
     earlier, own, others = _earlier(author, neighbours)
-    public, public_texts = read_array(Hashes, published), read_array(Hashes, published_texts)
+    public, public_texts = (read_array(Hashes, one) for one in (knowledge.baseline, knowledge.baseline_texts))
     has_code = len(runs(_outside(sketch.tokens, public))) >= max(1, rules.remnant_phrases)
     texts = less(sketch.texts, public_texts)
     for other in others:
@@ -419,8 +406,8 @@ _OWN_E4 = 2_500  # of what a file has of its own must be the head's, so that a s
 class _Part:
     """One kind of phrases of all files, a row each, in the order of commitments."""
 
-    def __init__(self, rows: Sequence[Hashes], public: Hashes, minimum: int) -> None:
-        self._rows, self._public = rows, public
+    def __init__(self, rows: Sequence[Hashes], public: Hashes | memoryview, minimum: int) -> None:
+        self._rows, self._public = rows, read_array(Hashes, public)
         self.minimum = minimum  # of phrases from which they have an owner
         values, holders = np.concatenate([_NOTHING, *rows]), np.repeat(np.arange(len(rows)), list(map(len, rows)))
         order = np.argsort(values, kind="stable")
@@ -440,8 +427,8 @@ class _Part:
 
 def class_heads(
     agents: Iterable[Neighbour],
-    published: memoryview,
-    published_texts: memoryview,
+    published: Hashes | memoryview,
+    published_texts: Hashes | memoryview,
     rules: GateRules,
     before: Mapping[str, str] = {},
 ) -> dict[str, str]:
@@ -456,9 +443,8 @@ def class_heads(
     """
     order = sorted(agents, key=lambda each: each.author.place)
     names = [each.author.agent_version_id for each in order]
-    public, public_texts = read_array(Hashes, published), read_array(Hashes, published_texts)
-    code = _Part([each.sketch.phrases for each in order], public, max(1, rules.remnant_phrases))
-    parts = (code, _Part([each.sketch.texts for each in order], public_texts, TEXT_PHRASES))
+    code = _Part([each.sketch.phrases for each in order], published, max(1, rules.remnant_phrases))
+    parts = (code, _Part([each.sketch.texts for each in order], published_texts, TEXT_PHRASES))
     heads: list[str] = []
     for row, agent in enumerate(order):
         if names[row] in before:

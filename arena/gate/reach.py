@@ -84,8 +84,10 @@ class _Reach:
                 yield from (finding(rule, getattr(place, "lineno", 0), detail) for place in places)
         for node in self.scopes.twice:
             yield finding("import", getattr(node, "lineno", 0), "one name for two modules")
+        watched = self.scopes.meant | words.DEFINED_DUNDERS | {*filter(words.is_refused_attribute, self.tree.names)}
         for node in self.tree.nodes:
-            if check := _RULES.get(type(node)):
+            check = _RULES.get(type(node))
+            if check and not (isinstance(node, ast.Name) and node.id not in watched):
                 yield from check(self, node)
 
     # -- words
@@ -309,10 +311,8 @@ class _Reach:
         """A dict display, on the spot or bound once."""
         if not isinstance(node, ast.Name):
             return isinstance(node, ast.Dict)
-        places = [(part, self.parents[part]) for part in self.tree.names[node.id] if isinstance(part, ast.Name)]
-        bound = [
-            around.value for part, around in places if isinstance(around, ast.Assign) and around.targets[0] is part
-        ]
+        places = ((part, self.parents[part]) for part in self.tree.names[node.id])
+        bound = [at.value for part, at in places if isinstance(at, ast.Assign) and at.targets[0] is part]
         return self.scopes.bindings[node.id] == 1 and any(isinstance(value, ast.Dict) for value in bound)
 
     def _is_dict_told(self, node: ast.expr) -> bool:

@@ -57,13 +57,6 @@ class Tree:
                 below += found
             level = below
 
-    def walk(self, top: ast.AST) -> list[ast.AST]:
-        """A node and everything in it, parents first, as `ast.walk` gives them."""
-        nodes = [top]
-        for node in nodes:  # it grows while it is read
-            nodes += self.children.get(node, ())
-        return nodes
-
     @functools.cached_property
     def names(self) -> dict[str, list[ast.AST]]:
         """The places of each name, wherever syntax takes one: also arguments, keywords, imports, patterns, `except`,
@@ -92,7 +85,7 @@ def _children(node: ast.AST) -> list[ast.AST]:
 
 class Scopes:
     """The names of one tree. `bindings`: how often each name is bound, in any scope. `twice`: imports that give the
-    name of a module to something else, too."""
+    name of a module to something else, too. `meant`: the names that can stand for more than the file's own."""
 
     def __init__(self, tree: Tree) -> None:
         self.module, self.parents = tree.module, tree.parents
@@ -118,7 +111,7 @@ class Scopes:
                 self._globals[self.function(node)].update(node.names)
         for node in binding:
             self._bind(node)
-        self._meant = _BUILTINS.union(*self._imports.values())  # every other name is the file's own
+        self.meant = _BUILTINS.union(*self._imports.values())
         self._meanings: dict[tuple[str, ast.AST], str] = {}  # by name and function
 
     def meaning(self, node: ast.AST | None) -> str:
@@ -126,7 +119,7 @@ class Scopes:
         if isinstance(node, ast.Attribute):
             base = self.meaning(node.value)
             return f"{base}.{node.attr}" if base in MODULES else ""
-        if not isinstance(node, ast.Name) or node.id not in self._meant:
+        if not isinstance(node, ast.Name) or node.id not in self.meant:
             return ""
         at = (node.id, self.function(node))
         if at not in self._meanings:
