@@ -326,7 +326,7 @@ class _Shopper:
     def _fits(self) -> list[list[_Fit]]:
         """Per wish its offers, best first; without weighing the search's own order stands."""
         found = zip(self._brief.wishes, self._found, strict=True)
-        fits = [[_weigh(wish, offer) for offer in offers] for wish, offers in found]
+        fits = [[_Fit(one, *_weigh(wish, msgspec.json.encode(one))) for one in offers] for wish, offers in found]
         if self._skill.is_thorough:
             for row in fits:
                 row.sort(key=lambda fit: fit.miss)
@@ -483,8 +483,11 @@ def _phrases(pairs: Iterable[tuple[str, str]]) -> dict[str, _Pair]:
     return {f"{key.replace('_', ' ')} {value}": (key, value) for key, value in pairs}
 
 
-def _weigh(wish: Wish, offer: _Offer) -> _Fit:
-    """How `offer` fits `wish`, as far as it is known: without details, option and attribute phrases count as missed."""
+@functools.lru_cache(maxsize=4_096)
+def _weigh(wish: Wish, text: bytes) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    """How an offer, JSON text, fits `wish`, as far as it is known: without details, option and attribute phrases count
+    as missed. Kept as a brief is, for the turns to come."""
+    offer = msgspec.json.decode(text, type=_Offer)
     terms = [(service, service in offer.service) for service in wish.services]
     if price_filter := wish.price_filter:
         low, high = wish.price.low or 0.0, math.inf if wish.price.high is None else wish.price.high
@@ -493,8 +496,8 @@ def _weigh(wish: Wish, offer: _Offer) -> _Fit:
     terms += [(phrase, phrase in known) for phrase in wish.phrases]
     words = _name_words(wish, offer)
     miss = _MISSED_WORD * sum(not met for _, met in words) + _MISSED_CONSTRAINT * sum(not met for _, met in terms)
-    known_of = tuple(tuple(said for said, met in (*words, *terms) if met is is_met) for is_met in (True, False))
-    return _Fit(offer, miss, *known_of)
+    met, missed = (tuple(said for said, met in (*words, *terms) if met is is_met) for is_met in (True, False))
+    return miss, met, missed
 
 
 def _name_words(wish: Wish, offer: _Offer) -> list[tuple[str, bool]]:
