@@ -82,7 +82,7 @@ def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
     found: dict[int, Echo] = {}
     for event in body.events:
         if isinstance(event, ToolCall):
-            words = result_words(event.name, event.arguments, event.result, event.emitter)
+            words = result_words(event.name, event.arguments, words_of(event.result), event.emitter)
             data |= held(words)
             rows.add(event.result, frozenset(words))
         elif isinstance(event, Completion):
