@@ -30,7 +30,7 @@ from arena.api.rows import ErrorAnswer
 from arena.exchange.peer_service import Shares
 from foundation.codes import HOST_FAILED, TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
-from harness.catalogue.server import Connections, GuardedProtocol, address_of, network_of
+from harness.catalogue.server import PLAIN, Connections, GuardedProtocol, address_of, network_of
 
 RETRY_S = 5
 _CODES: dict[int, tuple[str, ...]] = {  # by the status that goes with them
@@ -235,11 +235,7 @@ class Server:
             http=functools.partial(GuardedProtocol, connections=connections, explain=_explain_dropped),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
-            log_config=None,
-            log_level="error",  # a malformed request is the client's
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
+            **PLAIN,
             timeout_graceful_shutdown=_STREAMS_STOP_S,
         )
 

@@ -18,14 +18,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
 import obstore
-from obstore.exceptions import (
-    BaseError,
-    InvalidPathError,
-    NotSupportedError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnknownConfigurationKeyError,
-)
+from obstore import exceptions
 from obstore.store import LocalStore, S3Store
 
 from arena.records.model import BodyFrame
@@ -49,11 +42,11 @@ _REFUSALS = {  # S3's answers to a listing, which obstore passes on as text only
     "401 Unauthorized": "the credentials in AWS_* are not accepted",
 }
 _UNUSABLE = (
-    InvalidPathError,
-    NotSupportedError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnknownConfigurationKeyError,
+    exceptions.InvalidPathError,
+    exceptions.NotSupportedError,
+    exceptions.PermissionDeniedError,
+    exceptions.UnauthenticatedError,
+    exceptions.UnknownConfigurationKeyError,
     FileExistsError,
     FileNotFoundError,
     NotADirectoryError,
@@ -260,7 +253,7 @@ def _coded(location: str) -> Iterator[None]:
         yield
     except _UNUSABLE as error:
         raise ArenaError("V2029", f"{location}: {_reason(error)}") from error
-    except (BaseError, OSError) as error:
+    except (exceptions.BaseError, OSError) as error:
         for mark, reason in _REFUSALS.items():
             if mark in str(error):
                 raise ArenaError("V2029", f"{location}: {reason}") from error

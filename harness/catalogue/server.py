@@ -156,6 +156,10 @@ class SearchApplication:
         await send({"type": "lifespan.shutdown.complete"})
 
 
+# Of uvicorn, everywhere. Errors alone are logged: a malformed request is the client's.
+PLAIN: Any = dict(log_config=None, log_level="error", access_log=False, proxy_headers=False, server_header=False)
+
+
 def make_config(application: SearchApplication, workers: int = 1) -> uvicorn.Config:
     """uvicorn's settings for serving `application`, limits included."""
     import uvicorn
@@ -167,11 +171,7 @@ def make_config(application: SearchApplication, workers: int = 1) -> uvicorn.Con
         ws="none",
         lifespan="on",
         interface="asgi3",
-        log_config=None,
-        log_level="error",  # a malformed request is the client's
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
+        **PLAIN,
         backlog=BACKLOG,
         limit_concurrency=_CONNECTIONS_MAX,
         timeout_keep_alive=_KEEP_ALIVE_S,
