@@ -436,12 +436,9 @@ class _Jail(Jail):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         else:
-            poll = select.poll()
-            poll.register(self._pidfd, select.POLLIN)
-            poll.poll(REAP_S * 1000)
-            os.close(self._pidfd)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=REAP_S)  # bubblewrap reaps the jail's first process, then leaves
+            _await_end(self._pidfd)
+            if self.process.returncode is None:
+                _await_end(os.pidfd_open(self.process.pid))  # bubblewrap reaps the jail's first process, then leaves
         self.process.kill()
         self.process.wait()
         if self._pidfd is not None:
@@ -450,3 +447,11 @@ class _Jail(Jail):
                 os.waitpid(self._first_pid, os.WNOHANG)
         self.pipes.close()
         self._held.close()
+
+
+def _await_end(pidfd: int) -> None:
+    """Until the process of a descriptor has ended, and close it. `Popen.wait` with a timeout sleeps in between."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.poll(REAP_S * 1000)
+    os.close(pidfd)

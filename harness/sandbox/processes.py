@@ -185,7 +185,7 @@ def _children_listed(pid: int) -> list[int]:
     found: list[int] = []
     try:
         for task in Path("/proc", str(pid), "task").iterdir():
-            found.extend(int(child) for child in (task / "children").read_text().split())
+            found.extend(map(int, (task / "children").read_bytes().split()))
     except OSError:
         return found  # it ended meanwhile
     return found
@@ -260,7 +260,7 @@ class Cgroups(msgspec.Struct, frozen=True, kw_only=True):
     def add(self, pid: int) -> None:
         """Move a process into the group; its later children are born there."""
         for directory in self.directories():
-            (directory / "cgroup.procs").write_text(str(pid))
+            (directory / "cgroup.procs").write_bytes(b"%d" % pid)
 
     def was_out_of_memory(self) -> bool:
         """True when the kernel killed a process of the group for memory."""
