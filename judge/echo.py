@@ -19,7 +19,7 @@ from functools import lru_cache
 import msgspec
 
 from foundation.canonical import objects_in
-from harness.emission.attribution import ProgramText, completion_words, result_words
+from harness.emission.attribution import ProgramText, completion_words
 from harness.emission.wording import Words, words_of
 from harness.trace import Completion, EvaluationBody, ToolCall
 
@@ -82,7 +82,7 @@ def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
     found: dict[int, Echo] = {}
     for event in body.events:
         if isinstance(event, ToolCall):
-            words = result_words(event.name, event.arguments, words_of(event.result), event.emitter)
+            words = program.result_words(event.name, event.arguments, event.result, event.emitter)
             data |= held(words)
             rows.add(event.result, frozenset(words))
         elif isinstance(event, Completion):

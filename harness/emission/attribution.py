@@ -96,7 +96,7 @@ class ProgramText:
 
     def __init__(self) -> None:
         self._read: dict[str, RequestText] = {}  # by message
-        self.known: dict[str, Words] = {}  # of texts whose words were asked for before
+        self._known: dict[str, Words] = {}  # of results, which messages repeat
 
     def request(self, messages: Sequence[str]) -> RequestText:
         """What is new in a request (JSON texts of its messages), each message with the passage before it."""
@@ -132,7 +132,7 @@ class ProgramText:
                 value = stack.pop()
                 if isinstance(value, str):
                     for paragraph in _END.split(_LABEL.sub(r"\1Question", value)):
-                        words += self.known.get(paragraph) or words_of(paragraph)
+                        words += self._known.get(paragraph) or words_of(paragraph)
                         ends.add(len(words))
                 elif isinstance(value, list):
                     stack.extend(reversed(value))
@@ -141,16 +141,16 @@ class ProgramText:
             self._read[message] = RequestText(words, frozenset(ends))
         return self._read[message]
 
+    def result_words(self, name: str, arguments: str, result: str, emitter: Emitter) -> Words:
+        """The words of a tool's result, without those of its call where the model did not write it."""
+        words = self._known[result] = words_of(result)
+        given = set(words_of(f"{name} {arguments}")) if emitter != "llm" else ()
+        return tuple(word for word in words if word not in given) if given else words
+
 
 def completion_words(content: str, reasoning: str, calls: Sequence[EmittedCall]) -> Words:
     """The words of a completion and of the calls that it wrote."""
     return words_of("\n".join((reasoning, content, *(f"{call.name} {call.arguments}" for call in calls))))
-
-
-def result_words(name: str, arguments: str, words: Words, emitter: Emitter) -> Words:
-    """The `words` of a tool's result, without those of its call where the model did not write it."""
-    given = set(words_of(f"{name} {arguments}")) if emitter != "llm" else ()
-    return tuple(word for word in words if word not in given) if given else words
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,8 +202,7 @@ class Emission:
 
     def returned(self, name: str, arguments: str, result: str, emitter: Emitter) -> None:
         """Take what an attributed call returned."""
-        words = self._program.known[result] = words_of(result)
-        self._results.append(Passage(result_words(name, arguments, words, emitter)))
+        self._results.append(Passage(self._program.result_words(name, arguments, result, emitter)))
 
     def _is_echoed(self, name: str, arguments: str) -> bool:
         """Whether the program had written the call (JSON text of its arguments), or all that is new in it, before the
