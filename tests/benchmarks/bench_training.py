@@ -52,8 +52,8 @@ def measure() -> Sequence[Row]:
     if max(gaps) > LOSS_GAP_MAX:
         raise ValueError(f"a loss differs from the stock trainer's by {max(gaps):.2e}")
     return [
-        _against("SFT, one row a step", single, "tokens/s"),
-        _against(f"SFT, {BATCH} rows a step, by length", grouped, "tokens/s"),
+        _against("SFT, one row a step", single),
+        _against(f"SFT, {BATCH} rows a step, by length", grouped),
         Row(
             name=f"SFT, largest difference of {len(gaps)} steps' losses",
             value=max(gaps),
@@ -90,9 +90,9 @@ def _training(who: str, folder: Path, batch: int) -> tuple[Training, float]:
     return msgspec.json.decode(said, type=Training), memory_mb
 
 
-def _against(name: str, runs: dict[str, tuple[Training, float]], unit: str) -> Row:
+def _against(name: str, runs: dict[str, tuple[Training, float]]) -> Row:
     ours, stock = runs["ours"][0].tokens_per_s, runs["stock"][0].tokens_per_s
-    return Row(name=name, value=ours, unit=unit, baseline=stock)
+    return Row(name=name, value=ours, unit="tokens/s", baseline=stock)
 
 
 def _prepare(folder: Path) -> None:
@@ -109,15 +109,11 @@ def _prepare(folder: Path) -> None:
     (folder / "rows.json").write_bytes(msgspec.json.encode(rows))
 
 
-def _rows(folder: Path) -> Any:
-    from training.model import TokenRow
-
-    return msgspec.json.decode((folder / "rows.json").read_bytes(), type=tuple[TokenRow, ...])
-
-
 def _train(who: str, folder: Path, batch: int) -> Training:
     """Train on all rows once, by our stage or by the stock trainer."""
-    rows = _rows(folder)
+    from training.model import TokenRow
+
+    rows = msgspec.json.decode((folder / "rows.json").read_bytes(), type=tuple[TokenRow, ...])
     with _timed() as seconds:
         log = (_ours if who == "ours" else _stock)(folder, rows, batch)
     return Training(
@@ -168,9 +164,10 @@ def _ours(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
 
 def _stock(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
     """TRL as it comes; said are only the options that make it do the same: no truncation, no mixed precision."""
-    import datasets
     import transformers
     from trl import SFTConfig, SFTTrainer
+
+    from training.stages.sft import _dataset
 
     model = folder / "shop" / "model"
     options = SFTConfig(
@@ -190,18 +187,10 @@ def _stock(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
         disable_tqdm=True,
         use_cpu=True,
     )
-    labelled = [
-        {
-            "input_ids": list(row.token_ids),
-            "labels": [token if bit else -100 for token, bit in zip(row.token_ids, row.mask, strict=True)],
-            "length": len(row.token_ids),
-        }
-        for row in rows
-    ]
     trainer = SFTTrainer(
         model=transformers.AutoModelForCausalLM.from_pretrained(str(model)),
         args=options,
-        train_dataset=datasets.Dataset.from_list(labelled),
+        train_dataset=_dataset(rows),
         processing_class=transformers.AutoTokenizer.from_pretrained(str(model)),
     )
     trainer.remove_callback(transformers.PrinterCallback)

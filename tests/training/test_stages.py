@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,11 @@ def test_a_run_killed_with_9_in_its_second_epoch_goes_on_to_the_same_losses_and_
     stage_runs.require_killed(stage_runs.die_in_sft, tmp_path / "killed", model, 9, 0)
     again = stage_runs.run_sft(model, tmp_path / "killed", steps=0)
     assert again.losses == whole.losses
-    assert [(line["step"], line.get("loss")) for line in stage_runs.lines_of(tmp_path / "killed")] == [
-        (line["step"], line.get("loss")) for line in stage_runs.lines_of(tmp_path / "whole")
-    ]
-    weights = [(tmp_path / name / CHECKPOINT / "model.safetensors").read_bytes() for name in ("whole", "killed")]
-    assert weights[0] == weights[1]
+    logs, weights = [], []
+    for run in (tmp_path / "whole", tmp_path / "killed"):
+        logs.append([(line["step"], line.get("loss")) for line in stage_runs.lines_of(run)])
+        weights.append((run / CHECKPOINT / "model.safetensors").read_bytes())
+    assert logs[0] == logs[1] and weights[0] == weights[1]
 
 
 def test_a_sweep_keeps_the_rate_with_the_least_dev_loss(model: Path, tmp_path: Path) -> None:
@@ -172,10 +173,7 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
             mask = first[f"{prefix}completion_mask"][place].bool()
             learnt = first[f"{prefix}input_ids" if f"{prefix}input_ids" in first else f"{prefix}completion_input_ids"]
             text = codec.decode(learnt[place][mask].tolist())
-            answer = codec.decode(
-                [t for t, bit in zip(rows[source]["completion_ids"], rows[source][kto.MASK], strict=True) if bit]
-            )
-            assert text == answer
+            assert text == codec.decode([*compress(rows[source]["completion_ids"], rows[source][kto.MASK])])
             assert "tool_response" not in text and text.count("<|im_end|>") == 2
 
 

@@ -120,12 +120,9 @@ class _SharedTrainer(SFTTrainer):  # type: ignore[misc]
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """The sum over the rows of the engine's loss, each over the tokens of all `num_items_in_batch`."""
-        lengths = inputs["attention_mask"].sum(dim=1).tolist()
-        if num_items_in_batch is None or len(lengths) == 1:  # the evaluation's, of one row
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         rows = [
             {name: value[number : number + 1, :length] for name, value in inputs.items()}
-            for number, length in enumerate(lengths)
+            for number, length in enumerate(inputs["attention_mask"].sum(dim=1).tolist())
         ]
         losses = [super(_SharedTrainer, self).compute_loss(model, row, False, num_items_in_batch) for row in rows]
         return torch.stack(losses).sum()
