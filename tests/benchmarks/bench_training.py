@@ -81,8 +81,7 @@ def main() -> None:
     if what == "prepare":
         _prepare(folder)
         return
-    found = _train(what, folder, int(sys.argv[3]))
-    sys.stdout.buffer.write(msgspec.json.encode(found))
+    sys.stdout.buffer.write(msgspec.json.encode(_train(what, folder, int(sys.argv[3]))))
 
 
 def _training(who: str, folder: Path, batch: int) -> tuple[Training, float]:

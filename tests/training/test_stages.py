@@ -109,7 +109,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_it_reaches_the_weights
 
     real = sft.open_parent
     monkeypatch.setattr(sft, "open_parent", open_with_a_fault)
-    trained = stage_runs.run_sft(model, tmp_path / "run")
+    trained = stage_runs.run_sft(model, tmp_path / "run", batch=1)
     assert trained.stopped_by.startswith("non-finite: gradient norm")
     assert trained.steps == 3
     assert all(bool(weight.isfinite().all()) for weight in opened[0].parameters())

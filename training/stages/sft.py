@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import DistributedType
 from msgspec.structs import replace
 from torch.utils.data import Sampler
 from transformers.trainer_pt_utils import get_length_grouped_indices
@@ -113,19 +114,25 @@ def sft_config(recipe: Recipe, engine: Path, rate: float, processes: Processes =
 class _SharedTrainer(SFTTrainer):  # type: ignore[misc]
     """The engine's trainer. Several processes take the rows in the order in which one would, and no row twice.
 
-    Rows of a batch are computed one by one: what is padding costs nothing, and attention needs no mask.
+    Rows of a batch are computed one by one: what is padding costs nothing, and attention needs no mask. A process alone
+    takes a row's gradients before it comes to the next, and so holds no more than what one row computes.
     """
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+        """The engine's, row by row; processes that share gradients do so once a batch."""
+        step = super().training_step
+        if num_items_in_batch is None or self.accelerator.distributed_type != DistributedType.NO:
+            return step(model, inputs, num_items_in_batch)
+        return torch.stack([step(model, row, num_items_in_batch) for row in _rows_of(inputs)]).sum()
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """The sum over the rows of the engine's loss, each over the tokens of all `num_items_in_batch`."""
-        rows = [
-            {name: value[number : number + 1, :length] for name, value in inputs.items()}
-            for number, length in enumerate(inputs["attention_mask"].sum(dim=1).tolist())
-        ]
-        losses = [super(_SharedTrainer, self).compute_loss(model, row, False, num_items_in_batch) for row in rows]
-        return torch.stack(losses).sum()
+        loss = super().compute_loss
+        if num_items_in_batch is None:  # the evaluation's, of one row
+            return loss(model, inputs, return_outputs)
+        return torch.stack([loss(model, row, False, num_items_in_batch) for row in _rows_of(inputs)]).sum()
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         sampler, args = super()._get_train_sampler(train_dataset), self.args
@@ -136,6 +143,12 @@ class _SharedTrainer(SFTTrainer):  # type: ignore[misc]
             size=rows if is_shared else 1,
             seed=args.data_seed,
         )
+
+
+def _rows_of(inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a batch, each without its padding."""
+    lengths = inputs["attention_mask"].sum(dim=1).tolist()
+    return [{name: value[row : row + 1, :end] for name, value in inputs.items()} for row, end in enumerate(lengths)]
 
 
 class RowOrder(Sampler):  # type: ignore[type-arg]
