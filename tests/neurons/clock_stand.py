@@ -15,6 +15,7 @@ from arena.chain.beacon import LocalBeacon
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import ChainResult, Signer
 from arena.evaluate import EpisodeCost, Evaluation, records_of
+from arena.gate.knowledge import make_knowledge
 from arena.policies import CONTROL_SHA256, DEMO
 from arena.policy import Policy, PromotionRules
 from arena.race.decider import qualifying_items
@@ -48,7 +49,7 @@ from tests.keys import generate_signer
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(200)
-SOURCE = "source"  # of every agent: nothing here runs it
+SOURCE = "def agent_main(problem): pass"  # of every agent: nothing here runs it
 SUITE = synthesize(CATALOGUE, seed=99, counts={"product": 2})
 POLICY = replace(
     DEMO,
@@ -145,7 +146,7 @@ class Desk:
             pool=WorkerPool((), 0.0),  # no loop under test runs episodes
             bank=self.bank,
             suite=SUITE,
-            knowledge=None,  # type: ignore[arg-type]  # nor the gate
+            knowledge=make_knowledge([], [], [], policy.gate),
             conditions=Conditions(
                 policy_sha256=policy.policy_sha256,
                 scoring_pipeline="scoring/1",
