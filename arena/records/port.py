@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Literal, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -186,6 +186,9 @@ class RecordStore(Protocol):
     @property
     def validator(self) -> str: ...
 
+    @property
+    def reopen(self) -> Callable[[], Coroutine[Any, Any, RecordStore]]: ...
+
     async def head(self, validator: str | None = None) -> model.Head: ...
 
     async def append(
@@ -199,7 +202,9 @@ class RecordStore(Protocol):
 
     def records(self, validator: str | None = None, *, after_seq: int = 0) -> AsyncIterator[model.SignedRecord]: ...
 
-    def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[model.Entry]: ...
+    async def every_seq(self, validator: str, step: int, after_seq: int) -> list[int]: ...
+
+    def filed_records(self, validator: str, after_seq: int, to_seq: int | None) -> AsyncIterator[model.Entry]: ...
 
     def leaves(
         self, validator: str, *, after_seq: int = 0, to_seq: int | None = None

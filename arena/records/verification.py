@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -312,10 +313,7 @@ class LogCheck:
 
 
 T = TypeVar("T")
-
-BATCH = 128  # records that are loaded, inspected and taken together
-
-BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[model.BodyFrame]]]
+BATCH = 128  # records that are read, inspected and taken together
 
 
 async def verify_store(
@@ -336,15 +334,35 @@ async def verify_store(
     that other processes can import it. Raises ArenaError V2021, V2052 for records that are lost again and again with
     their process, and U3030 when the chain is away.
     """
-    check = LogCheck(checkpoints)
+    check, loop, is_over = LogCheck(checkpoints), asyncio.get_running_loop(), False
+
+    def look(stretch: _Stretch) -> bytes:
+        return _inspected(verify_signature, asyncio.run_coroutine_threadsafe(_read(store, stretch), loop).result())
+
+    def take(stretches: Sequence[_Stretch]) -> None:
+        """On a thread. Other processes read for themselves, so that they send findings and are sent nothing."""
+        is_alone = len(stretches) == 1 or not executor.slots
+        work = look if is_alone else functools.partial(_inspect_stretch, verify_signature, store.reopen)
+        jobs = itertools.takewhile(lambda _: not is_over, stretches)
+        for packed in (HERE if is_alone else executor).map(work, jobs, died=VERIFIER_DIED):
+            for finding in _FINDINGS.decode(packed):
+                check.take(finding)
+            if progress:
+                progress(check.counts["records"], 0)
+
     with rare_collections():
         for validator in await store.validators():
             stored = await store.checkpoints(validator)
             _expect_stored(check, validator, stored, verify_signature)
             while True:  # up to a head that did not move while its records were read
                 before = check.head(validator)
-                batches = _loaded(store.filed_records(validator, after_seq=before.seq), store.frames)
-                await _take(check, batches, verify_signature, executor, progress)
+                ends = [before.seq, *await store.every_seq(validator, BATCH, before.seq), None]
+                stretches = [(validator, behind or 0, end) for behind, end in itertools.pairwise(ends)]
+                try:
+                    await asyncio.to_thread(take, stretches)
+                except BaseException:
+                    is_over = True  # a thread can't be cancelled
+                    raise
                 head = await store.head(validator)
                 if head == check.head(validator) or before == check.head(validator):
                     break
@@ -400,6 +418,8 @@ async def _check_anchor(
 
 _ENTRIES = msgspec.msgpack.Decoder(list[model.Entry])
 _FINDINGS = msgspec.msgpack.Decoder(list[RecordFinding])
+_Stretch = tuple[str, int, int | None]  # of a validator's log: behind which record, up to which one (None: its end)
+_Reopen = Callable[[], Coroutine[Any, Any, RecordStore]]
 
 
 def inspect_all(
@@ -412,59 +432,43 @@ def inspect_all(
 
 
 def _inspect_packed(verify_signature: Verifier, packed: bytes) -> bytes:
-    return msgspec.msgpack.encode([inspect(entry, verify_signature) for entry in _ENTRIES.decode(packed)])
+    return _inspected(verify_signature, _ENTRIES.decode(packed))
 
 
-async def _take(
-    check: LogCheck,
-    batches: AsyncIterator[list[model.Entry]],
-    verify_signature: Verifier,
-    executor: Executor,
-    progress: PhaseProgress | None,
-) -> None:
-    """Let batches be inspected, and take the findings in order: on a thread, which asks this loop for each batch."""
-    loop, is_over = asyncio.get_running_loop(), False
-
-    def jobs() -> Iterator[list[model.Entry]]:
-        while not is_over and (batch := asyncio.run_coroutine_threadsafe(_next(batches), loop).result()):
-            yield batch
-
-    def take() -> None:
-        for findings in inspect_all(verify_signature, executor, jobs()):
-            for finding in findings:
-                check.take(finding)
-            if progress:
-                progress(check.counts["records"], 0)
-
-    try:
-        await asyncio.to_thread(take)
-    finally:
-        is_over = True  # a thread can't be cancelled
+def _inspected(verify_signature: Verifier, entries: list[model.Entry]) -> bytes:
+    return msgspec.msgpack.encode([inspect(entry, verify_signature) for entry in entries])
 
 
-async def _next(batches: AsyncIterator[list[model.Entry]]) -> list[model.Entry]:
-    return await anext(batches, [])
+def _inspect_stretch(verify_signature: Verifier, reopen: _Reopen, stretch: _Stretch) -> bytes:
+    runner, store = _reopened(reopen)
+    return _inspected(verify_signature, runner.run(_read(store, stretch)))
 
 
-async def _loaded(entries: AsyncIterable[model.Entry], bodies_of: BodiesOf) -> AsyncIterator[list[model.Entry]]:
-    """Entries in batches, each evaluation with the body it names where one is stored."""
-    async for batch in batches_of(entries):
-        validator = batch[0].validator  # of all: they are of one log
-        named = {
-            entry.seq: entry.filing.body_sha256
-            for entry in batch
-            if entry.filing and entry.filing.kind == _EVALUATION and entry.filing.body_sha256
-        }
-        found: dict[str, model.BodyFrame] = {}
-        for body in await bodies_of(sorted(set(named.values())), validator) if named else ():
-            is_first = found.setdefault(body.body_sha256, body) is body
-            if not is_first and hashlib.sha256(restore_frame(body.content, body.size)).hexdigest() != body.body_sha256:
-                found[body.body_sha256] = body  # of several copies a damaged one is to be seen
-        frames = [found.get(named.get(entry.seq, "")) for entry in batch]
-        yield [
-            msgspec.structs.replace(entry, body=frame.content, frame_size=frame.size) if frame else entry
-            for entry, frame in zip(batch, frames, strict=True)
-        ]
+@functools.cache  # a process of an executor reads on until it ends
+def _reopened(reopen: _Reopen) -> tuple[asyncio.Runner, RecordStore]:
+    runner = asyncio.Runner()
+    return runner, runner.run(reopen())
+
+
+async def _read(store: RecordStore, stretch: _Stretch) -> list[model.Entry]:
+    """The entries of a stretch, each evaluation with the body it names where one is stored."""
+    entries = [entry async for entry in store.filed_records(*stretch)]
+    named = {
+        entry.seq: entry.filing.body_sha256
+        for entry in entries
+        if entry.filing and entry.filing.kind == _EVALUATION and entry.filing.body_sha256
+    }
+    found: dict[str, model.BodyFrame] = {}
+    for body in await store.frames(sorted(set(named.values())), stretch[0]) if named else ():
+        is_first = found.setdefault(body.body_sha256, body) is body
+        if not is_first and hashlib.sha256(restore_frame(body.content, body.size)).hexdigest() != body.body_sha256:
+            found[body.body_sha256] = body  # of several copies a damaged one is to be seen
+    return [
+        msgspec.structs.replace(entry, body=frame.content, frame_size=frame.size)
+        if (frame := found.get(named.get(entry.seq, "")))
+        else entry
+        for entry in entries
+    ]
 
 
 async def batches_of(rows: AsyncIterable[T], size: int = BATCH) -> AsyncIterator[list[T]]:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
@@ -63,6 +63,9 @@ class BodyObjects:
         self.folder = at if isinstance(at, Path) else None  # None: it is in a bucket
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._lasting: set[Path] = set()  # folders whose own names are durable
+
+    def __reduce__(self) -> tuple[Callable[[str], BodyObjects], tuple[str]]:
+        return open_objects, (self.location,)  # another process opens them anew
 
     async def put(self, validator: str, frames: Sequence[BodyFrame]) -> None:
         """Write frames of a validator durably, over what stands under their names.

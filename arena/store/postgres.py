@@ -9,8 +9,9 @@ its login may see; all times are unix milliseconds.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -48,6 +49,7 @@ _LEAF = "seq, prev, sha256, signature"
 _CONTENT = "content, archive_sha256"
 # Logs are read by the whole key: a row that was doubled on another day is read as often as it stands.
 _BEHIND = "from arena.record where validator = :validator and (seq, day) > (:after_seq, :after_day)"
+_UP_TO = "and seq <= coalesce(:to_seq, 9223372036854775807)"
 # An append may last over midnight, and a clock may be set back behind it.
 _IS_DATED = (
     "day between ((appended_at - interval '1 hour') at time zone 'UTC')::date"
@@ -64,8 +66,8 @@ _SUBMISSION = (
 class PostgresStore:
     """The store of one validator; of the logs of others it reads what its login may see."""
 
-    def __init__(self, session: Session, validator: str, objects: BodyObjects | None = None) -> None:
-        self.session = session
+    def __init__(self, session: Session, validator: str, objects: BodyObjects | None = None, dsn: str = "") -> None:
+        self.session, self._dsn = session, dsn
         self.validator = validator  # the hotkey this store writes for
         self.objects = objects
 
@@ -104,7 +106,12 @@ class PostgresStore:
         except BaseException:
             await session.close()
             raise
-        return cls(session, hotkey or "", objects)
+        return cls(session, hotkey or "", objects, dsn)
+
+    @property
+    def reopen(self) -> Callable[[], Coroutine[Any, Any, PostgresStore]]:
+        """Opens it in another process, to read."""
+        return functools.partial(PostgresStore.open, self._dsn, objects=self.objects)
 
     async def close(self) -> None:
         """Close the connections, and let go of the hotkey."""
@@ -194,10 +201,17 @@ class PostgresStore:
                 for record in await self._records_of(name, rows):
                     yield record
 
-    async def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[model.Entry]:
+    async def every_seq(self, validator: str, step: int, after_seq: int) -> list[int]:
+        """The number of every so many-th row of one log behind a record, in order."""
+        query = f"select seq, row_number() over (order by seq) as place {_BEHIND}"
+        query = f"select seq from ({query}) as behind where place % :step = 0 order by place"
+        named = {"validator": validator, "step": step, "after_seq": after_seq, "after_day": date.max}
+        return [row.seq for row in await self.session.rows(query, **named)]
+
+    async def filed_records(self, validator: str, after_seq: int, to_seq: int | None) -> AsyncIterator[model.Entry]:
         """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
-        query = f"select {_LEAF}, day, {_CONTENT}, kind, race_id, body_sha256, {_IS_DATED} {_BEHIND}"
-        async for rows in self._pages_behind(query, after_seq, RECORDS_PER_PAGE, validator=validator):
+        query = f"select {_LEAF}, day, {_CONTENT}, kind, race_id, body_sha256, {_IS_DATED} {_BEHIND} {_UP_TO}"
+        async for rows in self._pages_behind(query, after_seq, RECORDS_PER_PAGE, validator=validator, to_seq=to_seq):
             contents = await read_contents(self.objects, validator, rows)
             for row, content in zip(rows, contents, strict=True):
                 filing = model.Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
@@ -207,7 +221,7 @@ class PostgresStore:
         self, validator: str, *, after_seq: int = 0, to_seq: int | None = None
     ) -> AsyncIterator[model.Envelope]:
         """Leaves of one log in order, without contents: some ten times as fast to read as `records`."""
-        query = f"select {_LEAF}, day {_BEHIND} and (seq <= :to_seq or :to_seq is null)"
+        query = f"select {_LEAF}, day {_BEHIND} {_UP_TO}"
         async for rows in self._pages_behind(query, after_seq, LEAVES_PER_PAGE, validator=validator, to_seq=to_seq):
             for row in rows:
                 yield model.Envelope(**_envelope(validator, row))

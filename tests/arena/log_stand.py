@@ -270,11 +270,9 @@ class MemoryLog:
         self.log: list[model.SignedRecord] = []
         self.stored: dict[str, model.BodyFrame] = {}
         self.signed: list[model.StoredCheckpoint] = []
-        self.refusals: list[Exception] = []
-        self.lost_replies: list[Exception] = []
+        self.refusals, self.lost_replies = list[Exception](), list[Exception]()
         self.end = first_head(validator)
-        self.submitted: list[StoredSubmission] = []
-        self.sources: dict[str, str] = {}  # by agent version id
+        self.submitted, self.sources = list[StoredSubmission](), dict[str, str]()  # sources by agent version id
 
     async def put_submission(self, submission: StoredSubmission, source: str) -> None:
         self.submitted.append(submission)
@@ -309,8 +307,14 @@ class MemoryLog:
                     continue
             yield record
 
-    async def filed_records(self, validator, *, after_seq=0):
-        async for record in self.records(validator, after_seq=after_seq):
+    async def reopen(self):
+        return self
+
+    async def every_seq(self, validator, step, after_seq):
+        return [record.seq for record in self.log if record.seq > after_seq][step - 1 :: step]
+
+    async def filed_records(self, validator, after_seq, to_seq):
+        async for record in self.leaves(validator, after_seq=after_seq, to_seq=to_seq):
             yield filed(record)
 
     async def frames(self, names: Sequence[str], validator=None) -> list[model.BodyFrame]:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment, Signer
 from arena.records import log as logs
-from arena.records import model
+from arena.records import model, verification
 from arena.records.inspection import RecordFinding, inspect
 from arena.records.port import StoredSource
 from arena.records.sequencer import Sequencer
@@ -90,8 +91,8 @@ def test_any_flipped_byte_of_content_signature_or_prev_names_its_record(data: st
     value = getattr(record, field)
     raw = bytearray(value if field == "content" else bytes.fromhex(value))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
-    damaged = log_stand.MemoryLog(ALICE.hotkey)
-    damaged.log, damaged.stored, damaged.end = list(log.log), log.stored, log.end
+    damaged = copy(log)
+    damaged.log = list(log.log)
     damaged.log[place] = replace(record, **{field: bytes(raw) if field == "content" else raw.hex()})
     report = check(damaged)
     assert (report.defects[0].validator, report.defects[0].seq) == (ALICE.hotkey, record.seq)
@@ -202,9 +203,8 @@ def test_the_records_of_a_race_agree(parts: tuple[Part, ...], found: list[tuple[
 
 
 def point_at(size: int) -> logs.Checkpoint:
-    log = log_stand.MemoryLog(ALICE.hotkey)
-    log.log, log.stored = good_log().log[:size], good_log().stored
-    log.end = logs.head_after(log.log[-1])
+    log = copy(good_log())
+    log.log, log.end = log.log[:size], logs.head_after(log.log[size - 1])
     return check(log).logs[0].checkpoint
 
 
@@ -226,8 +226,7 @@ class OneSlot:
 
 
 def test_stored_checkpoints_are_compared_and_one_that_is_not_its_validators_is_a_defect() -> None:
-    log = log_stand.MemoryLog(ALICE.hotkey)
-    log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
+    log = copy(good_log())
     log.signed = [signed(size) for size in (1, 4, 9)]
     assert (check(log).is_ok, check(log).checkpoints, check(log).anchors) == (True, 3, 0)
     wrong_root = logs.sign_checkpoint(replace(point_at(4), root="00" * 32), ALICE)
@@ -238,8 +237,7 @@ def test_stored_checkpoints_are_compared_and_one_that_is_not_its_validators_is_a
 
 
 def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
-    log = log_stand.MemoryLog(ALICE.hotkey)
-    log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
+    log = copy(good_log())
     log.signed = [signed(4, anchor_block=70), signed(9)]
     assert (check(log).anchors, check(log).anchors_checked) == (1, 0)
     held = Commitment(hotkey=ALICE.hotkey, sha256=logs.note_sha256(log.signed[0].note), block=70)
@@ -391,10 +389,6 @@ def harm(postgres: EmbeddedServer, signer: Signer) -> Harm:
     return run
 
 
-async def report_of(store: PostgresStore) -> VerifyReport:
-    return await verify_store(store, verify)
-
-
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
@@ -409,9 +403,11 @@ async def report_of(store: PostgresStore) -> VerifyReport:
         ("delete from arena.head where {log}", 10),
     ],
 )  # fmt: skip
-async def test_a_dropped_moved_swapped_or_replaced_row_is_found_and_named(store, harm, statement, named):
+async def test_a_dropped_moved_swapped_or_replaced_row_is_found_and_named(store, harm, statement, named, monkeypatch):
     await harm(statement)
-    report = await report_of(store)
+    report = await verify_store(store, verify)
+    monkeypatch.setattr(verification, "BATCH", 2)
+    assert await verify_store(store, verify, executor=ProcessExecutor(1)) == report  # it reads for itself
     assert not report.is_ok
     assert report.defects[0].seq == named
 
@@ -432,8 +428,8 @@ async def test_a_change_of_any_column_that_holds_evidence_is_found_by_the_owner(
             f"create table public.kept as select * from arena.{table} where {{log}}",
             f"update arena.{table} set {column} = {CHANGED[kind].format(column=column)} where {one}",
         )
-        if (await report_of(store)).is_ok:  # what went to another's name, only the owner can see
-            defects = (await report_of(owner)).defects
+        if (await verify_store(store, verify)).is_ok:  # what went to another's name, only the owner can see
+            defects = (await verify_store(owner, verify)).defects
             if not any(defect.validator.startswith(store.validator) for defect in defects):
                 unseen.add((table, column))
         await harm(
@@ -442,7 +438,7 @@ async def test_a_change_of_any_column_that_holds_evidence_is_found_by_the_owner(
             "drop table public.kept",
         )
     assert unseen == UNSIGNED
-    assert (await report_of(store)).is_ok
+    assert (await verify_store(store, verify)).is_ok
 
 
 @pytest.mark.parametrize("left", ["record", "checkpoint"])
@@ -451,20 +447,23 @@ async def test_a_log_whose_head_is_gone_is_found_by_its_validator_and_by_the_own
     await harm("delete from arena.head where {log}", f"delete from arena.{gone} where {{log}}")
     for reader in (store, owner):
         assert store.validator in await reader.validators()
-        assert store.validator in {defect.validator for defect in (await report_of(reader)).defects}
+        assert store.validator in {defect.validator for defect in (await verify_store(reader, verify)).defects}
 
 
 @pytest.mark.parametrize("which", ["min", "max"])
 async def test_a_changed_copy_of_a_body_that_was_stored_on_two_days_is_found(store, harm, which):
     columns = "validator, sha256, size, content"
     await harm(f"insert into arena.body (day, {columns}) select day + 1, {columns} from arena.body where {{log}}")
-    assert (await report_of(store)).is_ok
+    assert (await verify_store(store, verify)).is_ok
     for there, back in (
         ("content = set_byte(content, 20, get_byte(content, 20) # 1)",) * 2,
         ("size = size + 1", "size = size - 1"),
     ):
         one_day = f" where {{log}} and day = (select {which}(day) from arena.body where {{log}})"
         await harm(f"update arena.body set {there}{one_day}")
-        assert [(defect.rule, defect.seq) for defect in (await report_of(store)).defects] == [("body", 3), ("body", 6)]
+        assert [(defect.rule, defect.seq) for defect in (await verify_store(store, verify)).defects] == [
+            ("body", 3),
+            ("body", 6),
+        ]
         await harm(f"update arena.body set {back}{one_day}")
-        assert (await report_of(store)).is_ok
+        assert (await verify_store(store, verify)).is_ok

@@ -14,7 +14,7 @@ from arena.chain.keys import verify
 from arena.chain.port import Signer
 from arena.records.body import compress_bodies, decode_content
 from arena.records.log import sign_checkpoint
-from arena.records.model import Entry, StoredCheckpoint
+from arena.records.model import StoredCheckpoint
 from arena.records.port import Requeue
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
@@ -24,6 +24,7 @@ from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError, Failure
 from tests.arena.conftest import running_server
 from tests.arena.log_stand import HOST, START_MS, Clock, attempt, episode, item
+from tests.arena.test_store_objects import entries
 
 RACE, PROBLEMS = "r1", range(1, 9)
 OWNERS = {item(1, RACE).subject.miner_hotkey: "cold"}
@@ -86,10 +87,6 @@ async def a_day(store: PostgresStore, signer: Signer, behind: PostgresStore, now
     await sign(store, signer)
 
 
-async def log_of(store: PostgresStore) -> list[Entry]:
-    return [replace(entry, filing=None) async for entry in store.filed_records(store.validator)]
-
-
 @pytest.mark.parametrize("age_s", [60, 2 * 86_400])  # what an agent used counts for a day
 async def test_a_store_behind_its_copy_goes_on_and_does_no_work_twice(
     store, signer, objects, behind, age_s: int, monkeypatch: pytest.MonkeyPatch
@@ -97,7 +94,7 @@ async def test_a_store_behind_its_copy_goes_on_and_does_no_work_twice(
     monkeypatch.setattr("arena.store.log_copy.APPENDED_AT_ONCE", 1)  # an attempt before its evaluation
     await a_day(store, signer, behind, 1_000 * (int(time.time()) - age_s))
     assert await take(behind, verify) == 13
-    assert await log_of(behind) == await log_of(store)
+    assert await entries(behind) == await entries(store)
     assert [point.size for point in await behind.checkpoints()] == [6, 15, 19]
     report = await verify_store(behind, verify)
     assert report.is_ok, report.defects

@@ -184,7 +184,7 @@ async def age(postgres, validator: str) -> None:
 
 
 async def entries(store: PostgresStore) -> list[Entry]:
-    return [entry async for entry in store.filed_records(store.validator)]
+    return [entry async for entry in store.filed_records(store.validator, 0, None)]
 
 
 async def in_place(postgres, validator: str) -> dict[str, int]:
