@@ -203,10 +203,16 @@ class PostgresStore:
 
     async def every_seq(self, validator: str, step: int, after_seq: int) -> list[int]:
         """The number of every so many-th row of one log behind a record, in order."""
-        query = f"select seq, row_number() over (order by seq) as place {_BEHIND}"
-        query = f"select seq from ({query}) as behind where place % :step = 0 order by place"
-        named = {"validator": validator, "step": step, "after_seq": after_seq, "after_day": date.max}
-        return [row.seq for row in await self.session.rows(query, **named)]
+        rows = f"select seq, row_number() over (order by seq) as place from (select seq {_BEHIND} order by seq limit :most)"
+        query = f"select seq from ({rows} as page) as placed where place % :step = 0 order by place"
+        found: list[int] = []
+        while True:  # a log of years is no one command's work
+            last_seq, most = found[-1] if found else after_seq, step * LEAVES_PER_PAGE
+            named = {"after_seq": last_seq, "after_day": date.max, "step": step, "most": most}
+            page = await self.session.rows(query, validator=validator, **named)
+            found += [row.seq for row in page]
+            if len(page) < LEAVES_PER_PAGE:
+                return found
 
     async def filed_records(self, validator: str, after_seq: int, to_seq: int | None) -> AsyncIterator[model.Entry]:
         """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
