@@ -203,8 +203,9 @@ class PostgresStore:
 
     async def every_seq(self, validator: str, step: int, after_seq: int) -> list[int]:
         """The number of every so many-th row of one log behind a record, in order."""
-        rows = f"select seq, row_number() over (order by seq) as place from (select seq {_BEHIND} order by seq limit :most)"
-        query = f"select seq from ({rows} as page) as placed where place % :step = 0 order by place"
+        rows = f"select seq {_BEHIND} order by seq limit :most"
+        query = f"select seq, row_number() over (order by seq) as place from ({rows}) as page"
+        query = f"select seq from ({query}) as placed where place % :step = 0 order by place"
         found: list[int] = []
         while True:  # a log of years is no one command's work
             last_seq, most = found[-1] if found else after_seq, step * LEAVES_PER_PAGE
