@@ -23,8 +23,8 @@ from harness.inference.port import ModelReply, RetryLaterError
 from judge.parse import REPLY_SCHEMA
 from judge.render import Judge, JudgeReply, RenderedTrace
 from judge.rubric import Rubric, prompt_sha256, prompt_text
+from judge.verdict import JUDGED_AT
 
-JUDGED_AT = "judge/"  # what an endpoint's name begins with in accounts of judging
 _DETAIL_CHARS = 300
 _BACKOFF_MAX_MS = 30_000
 _CUT = "length"  # finish reason of a reply that reached its limit

@@ -11,7 +11,7 @@ from foundation.errors import Failure
 from judge.rubric import Gate, Rubric
 
 VERDICT_VERSION = 1
-
+JUDGED_AT = "judge/"  # what an endpoint's name begins with in accounts of judging
 
 Share = Annotated[int, msgspec.Meta(ge=0, le=10_000)]  # ten-thousandths of one
 

@@ -140,7 +140,6 @@ class Supervisor:
         heart = HeartbeatLoop(node, watch, clock, sharing)
         self._database = None if settings.database_dsn.get_secret_value() else DatabaseWatch(node)
         loops: list[Loop | None] = [
-            clock,
             self._database,
             Intake(node, qualifying),
             *(EpisodeLoop(node, self._drain) for _ in range(node.pool.size)),
@@ -155,6 +154,7 @@ class Supervisor:
         ]
         self._turns: list[tuple[str, Action, float]] = [
             *((each.name, each.turn, each.every_s) for each in loops if each),
+            (clock.name, clock.turns, clock.every_s),
             ("sweep", partial(sweep, node), SWEEP_S),
             ("heartbeat", partial(heart.beat, self._drain), EVERY_S),
             ("bank", heart.look_at_bank, BANK_EVERY_S),

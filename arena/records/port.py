@@ -10,7 +10,7 @@ import msgspec
 from arena.records import model
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
-from judge.client import JUDGED_AT
+from judge.verdict import JUDGED_AT
 
 SubmissionState = Literal[
     "waiting", "withdrawn", "refused", "rejected", "review", "accepted", "qualified", "unqualified"

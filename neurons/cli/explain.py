@@ -83,7 +83,7 @@ def topics_of() -> Iterator[Topic]:
     """Everything that has a name."""
     from arena.view.reading import GATE_QUESTIONS
     from neurons.health.metrics import Metrics
-    from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
+    from neurons.settings.settings import ENVIRONMENT_PREFIX, abouts
 
     for row in CODES.values():
         retried = "yes" if row.is_retryable else "no"
@@ -98,9 +98,9 @@ def topics_of() -> Iterator[Topic]:
         quality = quality_of(place)
         left = f"quality {quality / 10_000:.1f}, coefficient {coefficient_e4(quality) / 10_000:.4f}"
         yield Topic(kind="judge's gate", name=gate, about=GATE_QUESTIONS[gate], facts={"missed, it leaves": left})
-    for name, field in Settings.model_fields.items():
+    for name, about in abouts().items():
         how = f"{ENVIRONMENT_PREFIX}{name.upper()}, `{name}` in arena.toml, or a flag of the command"
-        yield Topic(kind="setting", name=name, about=field.description or "", facts={"set it": how})
+        yield Topic(kind="setting", name=name, about=about, facts={"set it": how})
     for family in Metrics().registry.collect():
         name = family.name + ("_total" if family.type == "counter" else "")
         where = {"kind": family.type, "served at": "metrics_port of metrics_host, loopback unless set"}

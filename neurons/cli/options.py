@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
+import msgspec
 import typer
 
 from arena.chain.keys import verify
@@ -213,7 +214,7 @@ class BenchFlags:
         settings = settings_of(self.named(model, model_url))
         is_judged = settings.judge_base_url or any(one.role == "judge" for one in settings.upstreams)
         if is_miner and not settings.policy and not is_judged:
-            return settings.model_copy(update={"policy": "demo"})
+            return msgspec.structs.replace(settings, policy="demo")
         return settings
 
 

@@ -73,16 +73,16 @@ class SettingsCommand(TyperCommand):
 def setting_options() -> tuple[Any, ...]:
     """The options that settings are given by, under the headings of `GROUPS`."""
 
-    from neurons.settings.settings import Settings
+    from neurons.settings.settings import abouts, kinds
 
     def option(name: str, kind: Any, *spellings: str, **look: Any) -> inspect.Parameter:
         annotation = Annotated[kind | None, typer.Option(*spellings, **look)]
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
     def of_setting(name: str, group: str) -> inspect.Parameter:
-        field, spelled = Settings.model_fields[name], f"--{name.replace('_', '-')}"
-        look = {"help": field.description, "rich_help_panel": group}
-        if field.annotation is bool:
+        spelled = f"--{name.replace('_', '-')}"
+        look = {"help": abouts()[name], "rich_help_panel": group}
+        if kinds()[name] is bool:
             return option(name, bool, f"{spelled}/--no-{spelled[2:]}", **look)
         return option(name, str, *options.WALLET_SPELLINGS.get(name, (spelled,)), metavar="VALUE", **look)
 

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from arena.chain.keys import HttpAuth, keypair_signer, verify
 from arena.chain.local import LocalRules, LocalSubtensor
@@ -34,6 +35,7 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.native import open_catalogue
+from neurons.loops.operator_files import write_policy
 from neurons.race.log import QUALIFYING, RaceLog, open_reading
 from neurons.settings.endpoints import check_endpoints, named_endpoints
 from neurons.settings.inputs import chain_of, policy_of, prepare_catalogue, unix_ms
@@ -43,8 +45,9 @@ VALIDATOR = "//Validator"
 RACE = "race-000001"
 LATEST = "latest"  # beside the runs
 BLOCK_MS = 250
+OPEN_MS = 6_000  # all agents are handed in by then; the field waits for gate and qualifying
 STAKE_RAO = 5_000_000_000_000
-WATCH_S = 0.5
+WATCH_S = 0.2
 END_WAIT_S = 60.0
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -113,7 +116,10 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
     (beside / catalogue_dir.name).symlink_to(os.path.relpath(catalogue_dir.resolve(), beside))  # both may be moved
     agents = demo_agents(tuple(itertools.islice(open_catalogue(catalogue_dir).product_ids(), 12)))
     of_run = {"state_dir": folder, "catalogue_dir": catalogue_dir, "guest_dir": base, "network": "local"}
-    settings = settings.model_copy(update={**of_run, "wallet_hotkey": VALIDATOR})
+    policy = policy_of(settings)
+    policy = replace(policy, race=replace(policy.race, closes_after_ms=OPEN_MS))
+    rules = str(write_policy(folder, policy, policy.policy_sha256))
+    settings = replace(settings, **of_run, policy=rules, wallet_hotkey=VALIDATOR)
     tell("chain: local twin, one validator with stake, seven miners; agents committed")
     submissions = await prepare_chain(settings, agents)
     return DemoRun(folder=folder, settings=settings, agents=agents, submissions=submissions)

@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from arena.evaluate import Evaluation
 from arena.records.model import Stage
 from harness.inference.gateway import ModelUsage
-from judge.client import JUDGED_AT
-from judge.verdict import Verdict
+from judge.verdict import JUDGED_AT, Verdict
 
 # from a jail's start to a whole episode
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)

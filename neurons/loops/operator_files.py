@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Subtensor
@@ -136,7 +137,7 @@ class OperatorFiles:
                 assert newest.opened is not None, "a race under a policy was opened"
                 raced, self._policy_sha256 = newest.opened.policy, newest.opened.policy_sha256
                 path = await asyncio.to_thread(write_policy, settings.state_dir, raced, self._policy_sha256)
-                completed = completed.model_copy(update={"policy": str(path)})
+                completed = replace(completed, policy=str(path))
         under = self._policy_sha256[:12] or f"setting {settings.policy or 'default'}"
         about = {"release": release.sequence, "sha256": release.release_sha256[:16], "files": len(release.files)}
         self._log.info("started with the operator's files", operator=release.signer, policy=under, **about)
@@ -285,7 +286,7 @@ def complete_settings(settings: Settings, store: ReleaseStore, release: FilesRel
         found["bank_hotkey"] = release.signer
     if settings.catalogue_dir is None and (folder := index_folder(settings.state_dir, release)) is not None:
         found["catalogue_dir"] = folder
-    return settings.model_copy(update=found)
+    return replace(settings, **found)
 
 
 def released_policy(store: ReleaseStore, release: FilesRelease) -> Policy | None:

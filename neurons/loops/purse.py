@@ -25,7 +25,7 @@ from arena.store.postgres import PostgresStore
 from foundation.codes import CAP_REACHED
 from foundation.errors import Failure
 from harness.inference.gateway import ModelUsage
-from judge.client import JUDGED_AT
+from judge.verdict import JUDGED_AT
 from neurons.settings.settings import Budget
 
 MICRO, DAY_MS = 1_000_000, 86_400_000

@@ -13,12 +13,9 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
 
 from arena.chain.port import is_local
 from arena.race.agreement import is_sole
@@ -26,7 +23,6 @@ from arena.race.forecast import day_of, spent
 from arena.race.machine import RaceState
 from arena.race.schedule import shared_closes_ms, timeline
 from arena.records.model import Stage
-from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError, Failure
 from neurons.health.status import (
     Deadline,
@@ -40,14 +36,19 @@ from neurons.health.status import (
     skewed,
     write_node_file,
 )
-from neurons.loops.node import Node
-from neurons.loops.run_loop import StopSignal
-from neurons.loops.watches import ChainWatch
-from neurons.race.clock import RaceClock
 from neurons.race.log import QUALIFYING, newest_race
-from neurons.race.peers import SharingLoop
 from neurons.race.sentences import short
-from neurons.settings.settings import Settings
+
+if TYPE_CHECKING:  # a status is read without what a node is made of
+    from prometheus_client import CollectorRegistry
+
+    from arena.store.postgres import PostgresStore
+    from neurons.loops.node import Node
+    from neurons.loops.run_loop import StopSignal
+    from neurons.loops.watches import ChainWatch
+    from neurons.race.clock import RaceClock
+    from neurons.race.peers import SharingLoop
+    from neurons.settings.settings import Settings
 
 
 def banner(settings: Settings, node: Node) -> str:
@@ -249,6 +250,19 @@ def serve_probes(registry: CollectorRegistry, state_dir: Path, now_ms: Callable[
     `now_ms` gives unix milliseconds. Raises ArenaError V2014 when the port is taken."""
     if not port:
         return
+    from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+    from prometheus_client import make_wsgi_app
+    from prometheus_client.exposition import ThreadingWSGIServer
+
+    class ProbeHandler(WSGIRequestHandler):
+        """Ends a slow client's connection; requests of probes are no events."""
+
+        timeout = 10  # seconds
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
     metrics = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
@@ -266,15 +280,8 @@ def serve_probes(registry: CollectorRegistry, state_dir: Path, now_ms: Callable[
         return [msgspec.json.encode({"is_running": status.is_running, "points": points})]
 
     try:
-        server = make_server(host, port, answer, server_class=ThreadingWSGIServer, handler_class=_ProbeHandler)
+        server = make_server(host, port, answer, server_class=ThreadingWSGIServer, handler_class=ProbeHandler)
     except OSError as error:
         told, fix = f"metrics_port {port} of {host} cannot be had: {error.strerror}", f"--metrics-port {port + 1}"
         raise ArenaError("V2014", told, fix=f"{fix}, or 0 for none") from error
     threading.Thread(target=server.serve_forever, daemon=True).start()
-
-
-class _ProbeHandler(WSGIRequestHandler):
-    timeout = 10  # seconds: a slow client's connection ends
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests of probes are no events."""

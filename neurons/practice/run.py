@@ -158,9 +158,9 @@ def open_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> li
             raise typer.BadParameter("--record and --replay together name one file", param_hint="--record")
         models, is_replayed = policy_of(settings).inference.models, replay is not None
         recording = Recording(path, models, is_new=record is not None, is_replayed=is_replayed)
-        settings = settings.model_copy(update={"models": ",".join(recording.offered)})
+        settings = msgspec.structs.replace(settings, models=",".join(recording.offered))
     if is_alone := replay is not None and record is None:
-        settings = settings.model_copy(update={"openai_base_url": _NOWHERE, "upstreams": ()})
+        settings = msgspec.structs.replace(settings, openai_base_url=_NOWHERE, upstreams=())
     elif endpoints := named_endpoints(settings):
         for line in check_endpoints(endpoints, local_models(settings, policy_of(settings)), must_answer=True):
             typer.echo(f"{line}; the others are asked", err=True)

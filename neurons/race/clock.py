@@ -63,7 +63,7 @@ class BeaconTry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RaceClock:
-    """One turn a tick for the current race."""
+    """Turns of the current race, every tick."""
 
     name, every_s = "race", 0.5
 
@@ -161,6 +161,11 @@ class RaceClock:
             if state.race_id == race_id and force_of(state) in ("own", "adopted"):
                 return state.settlement
         return None
+
+    async def turns(self) -> None:
+        """Turns until one appends nothing: what a race can do at once waits for no tick."""
+        while (await self.turn()).events > self._latest[-1].events:
+            pass
 
     async def turn(self) -> RaceState:
         """One turn of the oldest race that is not finished; opens the next when all are."""

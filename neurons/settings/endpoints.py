@@ -22,8 +22,9 @@ from foundation.errors import ArenaError
 from harness.inference.client import explain_refusal, explain_silence, open_client
 from harness.inference.scripted.model import ScriptedUpstream
 from harness.limits import TokenPrice
-from judge.client import DEFAULT_PATIENCE, JUDGED_AT
+from judge.client import DEFAULT_PATIENCE
 from judge.render import TRACE_BYTES
+from judge.verdict import JUDGED_AT
 from neurons.settings.settings import Endpoint, Settings
 
 SCRIPTED_PREFIX = "scripted-"

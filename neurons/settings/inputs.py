@@ -21,7 +21,6 @@ import msgspec
 
 from arena.bank.suite_signature import open_shipped, read_suite
 from arena.chain.keys import verify
-from arena.chain.opening import open_signer, open_subtensor
 from arena.chain.port import Signer, Subtensor, is_local
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.likeness import Sketch
@@ -252,6 +251,8 @@ def code_commit() -> str:
 
 def signer_of(settings: Settings) -> Signer:
     """The hotkey that the settings name. Raises ArenaError V2030 when it can't be read."""
+    from arena.chain.opening import open_signer  # here and below: what only runs agents opens no chain
+
     return open_signer(
         settings.network,
         name=settings.wallet_name,
@@ -263,7 +264,9 @@ def signer_of(settings: Settings) -> Signer:
 
 def chain_of(settings: Settings) -> Subtensor:
     """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2030 for a proxy's key."""
-    of_proxy = settings.model_copy(update={"wallet_hotkey": settings.wallet_proxy})
+    from arena.chain.opening import open_subtensor
+
+    of_proxy = msgspec.structs.replace(settings, wallet_hotkey=settings.wallet_proxy)
     return open_subtensor(
         settings.network,
         netuid=settings.netuid,

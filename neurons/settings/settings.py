@@ -7,15 +7,17 @@ reads settings; it opens nothing they point at. Flags are parsed where commands 
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
+import itertools
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
-from pydantic import AfterValidator, Field, PlainValidator, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from arena.chain.port import split_endpoint
 from arena.store.location import default_state_dir, read_dsn
@@ -57,31 +59,8 @@ DEFAULT_CONFIG = Path("arena.toml")
 NOBODY = "none"  # the setting operator_hotkey of a node that takes nobody's files
 WORKERS_MAX = 1_024
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
-
-
-def _table_of(kind: type[Any]) -> PlainValidator:
-    def read(given: object) -> Any:
-        try:
-            return msgspec.json.decode(given, type=kind) if isinstance(given, str) else msgspec.convert(given, kind)
-        except msgspec.MsgspecError as error:
-            raise ValueError(error) from error
-
-    return PlainValidator(read)
-
-
-def _read_by(read: Callable[[str], object]) -> AfterValidator:
-    """Refuses a value that `read` can't take."""
-
-    def check(value: Any) -> Any:
-        text = value.get_secret_value() if isinstance(value, SecretStr) else value
-        try:
-            if text:
-                read(text)
-        except ArenaError as error:
-            raise ValueError(error.failure.detail) from error
-        return value
-
-    return AfterValidator(check)
+TABLES = ("upstreams", "budget")  # which only a file holds in the form that people write
+_BOOLS = dict.fromkeys(("yes", "y", "on", "t"), True) | dict.fromkeys(("no", "n", "off", "f"), False)
 
 
 def read_hotkey(text: str) -> None:
@@ -92,31 +71,37 @@ def read_hotkey(text: str) -> None:
         raise ArenaError("V2030", f"{text!r} is not an ss58 address")
 
 
-# A path means the same wherever a process of ours works: its own folder, the jail's or the database's.
-AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+class Secret:
+    """A text that nothing prints."""
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return "(hidden)" if self._text else ""
+
+    def get_secret_value(self) -> str:
+        """The text itself."""
+        return self._text
 
 
-class Settings(BaseSettings):
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting of this software, each with the text that `arena validator --help` shows."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", use_attribute_docstrings=True
-    )
-
-    state_dir: AbsolutePath = Field(default_factory=default_state_dir, validate_default=True)
+    state_dir: Path = msgspec.field(default_factory=default_state_dir)
     """where this node keeps everything it writes"""
-    catalogue_dir: AbsolutePath | None = None
+    catalogue_dir: Path | None = None
     """built index; empty: a synthetic one in state_dir"""
-    guest_dir: AbsolutePath | None = None
+    guest_dir: Path | None = None
     """where the jail's Python is kept, shared by nodes; empty: in state_dir"""
     policy: str = ""
     """name of a shipped policy, or a path to one as JSON; empty: that of the operator's release, else paper"""
-    operator_hotkey: Annotated[str, _read_by(lambda text: text == NOBODY or read_hotkey(text))] = ""
+    operator_hotkey: str = ""
     """whose releases of files (policy, suite, sealed batches, titles) are taken from other validators, ss58; none:
     nobody's; empty: the subnet owner's hotkey, read from the chain"""
-    netuid: int = Field(default=15, ge=0, le=65535)
+    netuid: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 15
     """the subnet"""
-    mechanism: int = Field(default=0, ge=0, le=15)
+    mechanism: Annotated[int, msgspec.Meta(ge=0, le=15)] = 0
     """the subnet's incentive mechanism whose weights are set"""
     network: str = "local"
     """local, finney, the chain's ws:// or wss:// address, or the http:// address of another machine's local chain"""
@@ -124,74 +109,88 @@ class Settings(BaseSettings):
     """coldkey's name"""
     wallet_hotkey: str = "default"
     """hotkey's name"""
-    wallet_path: AbsolutePath = Field(default=Path("~/.bittensor/wallets"), validate_default=True)
+    wallet_path: Path = Path("~/.bittensor/wallets")
     """folder of the wallets"""
-    wallet_password_file: AbsolutePath | None = None
+    wallet_password_file: Path | None = None
     """file whose first line is the password of an encrypted hotkey"""
     wallet_proxy: str = ""
     """another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays for
     extrinsics; records and requests stay with wallet_hotkey"""
-    database_dsn: Annotated[SecretStr, _read_by(read_dsn)] = SecretStr("")
+    database_dsn: Secret = Secret("")
     """Postgres; empty: the embedded server"""
     bodies_url: str = ""
     """where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=..., with AWS_*
     in the environment; empty: in Postgres"""
-    bank_hotkey: Annotated[str, _read_by(read_hotkey)] = ""
+    bank_hotkey: str = ""
     """the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents qualify on;
     empty: the operator's whose release brings them, else this node's own"""
-    workers: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=WORKERS_MAX)
+    workers: Annotated[int, msgspec.Meta(ge=1, le=WORKERS_MAX)] = msgspec.field(
+        default_factory=lambda: len(os.sched_getaffinity(0))
+    )
     """episodes at once, more than cores where agents wait; fewer where memory does not hold them"""
     sandbox: Literal["auto", "bubblewrap", "landlock", "reference-agents-only"] = "auto"
     """jail for agents; auto: the best level that holds here"""
     openai_base_url: str = ""
     """model endpoint; empty: the scripted model"""
-    openai_api_key: SecretStr = SecretStr("")
+    openai_api_key: Secret = Secret("")
     """key of the model endpoint"""
-    upstreams: Annotated[tuple[Endpoint, ...], _table_of(tuple[Endpoint, ...])] = ()
+    upstreams: tuple[Endpoint, ...] = ()
     """several model endpoints instead of openai_base_url, or the judge's: [[upstreams]] tables in the settings file,
     with name, base_url, api_key_env, models, requests_at_once, price, role"""
-    budget: Annotated[Budget, _table_of(Budget)] = Budget()
+    budget: Budget = Budget()
     """caps on what models cost: the table [budget] in the settings file, with race_usd, day_usd, judge_race_tokens"""
     models: str = ""
     """comma-separated model ids instead of the policy's (another policy hash)"""
     judge_base_url: str = ""
     """judge endpoint; empty: the scripted judge"""
-    judge_api_key: SecretStr = SecretStr("")
+    judge_api_key: Secret = Secret("")
     """key of the judge endpoint"""
-    judge_reasoning_tokens: int = Field(default=0, ge=0)
+    judge_reasoning_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     """tokens that a judge model may think with before it writes its reply"""
     judge_reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = ""
     """sent to judge models that take it; empty: not sent"""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """least severe line kept"""
-    parent_pid: int = Field(default=0, ge=0)
+    parent_pid: Annotated[int, msgspec.Meta(ge=0)] = 0
     """stop when this process is gone; 0: run on one's own"""
     metrics_host: str = "127.0.0.1"
     """address of metrics and probes; all who reach it may read"""
-    metrics_port: int = Field(default=0, ge=0, le=65535)
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     """/metrics for Prometheus, /healthz and /readyz; 0: off"""
-    checkpoint_dir: AbsolutePath | None = None
+    checkpoint_dir: Path | None = None
     """a second folder for signed checkpoints, best on another machine; empty: none"""
     public_host: str = "127.0.0.1"
     """address of the door, the public reads and the exchange; all who reach it may ask"""
-    serve_port: int = Field(default=0, ge=0, le=65535)
+    serve_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     """live tail of the log over HTTP; 0: off"""
-    door_port: int = Field(default=0, ge=0, le=65535)
+    door_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     """its port; 0: off, on the local network a free port of loopback"""
-    local_chain_port: int = Field(default=0, ge=0, le=65535)
+    local_chain_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     """on the local network: the chain's port at public_host, for miners on other machines; 0: off"""
     share: bool = False
     """race together with the network's other validators; needs public_endpoint"""
-    public_endpoint: Annotated[str, _read_by(split_endpoint)] = ""
+    public_endpoint: str = ""
     """http://ip:port published on chain: of the exchange with `share`, of the door without"""
     shadow: bool = False
     """run and settle races, publish them, and set no weights"""
     serve_sn15: bool = False
     """serve reads under the routes of the published SN15 API, too"""
 
+    def __post_init__(self) -> None:
+        """A path means the same wherever a process of ours works: its own folder, the jail's or the database's."""
+        for name in self.__struct_fields__:
+            if isinstance(path := getattr(self, name), Path):
+                msgspec.structs.force_setattr(self, name, path.expanduser().absolute())
 
-for _field in Settings.model_fields.values():
-    _field.description = " ".join((_field.description or "").split())
+
+NAMES = Settings.__struct_fields__
+# refuses a text that can't be taken: raises ArenaError
+_READ: dict[str, Callable[[str], object]] = {
+    "operator_hotkey": lambda text: text == NOBODY or read_hotkey(text),
+    "database_dsn": read_dsn,
+    "bank_hotkey": read_hotkey,
+    "public_endpoint": split_endpoint,
+}
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +206,38 @@ class ResolvedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings, and where each came from."""
 
     settings: Settings
-    rows: tuple[SettingRow, ...]
+    origin: dict[str, str]  # by setting, of those that are not the default
+
+    @property
+    def rows(self) -> tuple[SettingRow, ...]:
+        """Every setting as people see it."""
+        return tuple(
+            SettingRow(
+                name=name,
+                value=_shown(getattr(self.settings, name)),
+                source=self.origin.get(name, "default"),
+                about=abouts()[name],
+            )
+            for name in NAMES
+        )
+
+
+@functools.cache
+def kinds() -> Mapping[str, Any]:
+    """The type of each setting, with its bounds."""
+    return get_type_hints(Settings, include_extras=True)
+
+
+@functools.cache
+def abouts() -> Mapping[str, str]:
+    """What each setting means: the text that stands below it in `Settings`."""
+    (made,) = ast.parse(inspect.getsource(Settings)).body
+    assert isinstance(made, ast.ClassDef)
+    return {
+        field.target.id: " ".join(ast.literal_eval(text.value).split())
+        for field, text in itertools.pairwise(made.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
+    }
 
 
 def resolve(flags: Mapping[str, object], config: Path | None = None) -> ResolvedSettings:
@@ -223,26 +253,39 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
         for name, value in values.items():
             if name == "judge_race_tokens":  # as it was called before there was a budget
                 raise ArenaError("V2030", f"{source}: {name} is a key of [budget] now", fix="move it to that table")
-            if name not in Settings.model_fields:
-                raise _unknown(source, name, Settings.model_fields)
+            if name not in NAMES:
+                raise _unknown(source, name, NAMES)
             if name not in merged and value not in (None, ""):
                 merged[name], origin[name] = value, source
+    settings = Settings(**{name: _converted(name, value, origin[name]) for name, value in merged.items()})
+    return ResolvedSettings(settings=settings, origin=origin)
+
+
+def _converted(name: str, given: Any, source: str) -> Any:
+    """The value of a setting as its type. Raises ArenaError V2030."""
+    kind = kinds()[name]
     try:
-        settings = Settings(**merged)
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False)[0]
-        name, said = str(fault["loc"][0]) if fault["loc"] else "?", fault["msg"].removeprefix("Value error, ")
-        raise ArenaError("V2030", f"{name} from {origin.get(name, 'default')}: {said}") from error
-    rows = tuple(
-        SettingRow(
-            name=name,
-            value=_shown(getattr(settings, name)),
-            source=origin.get(name, "default"),
-            about=field.description or "",
-        )
-        for name, field in Settings.model_fields.items()
-    )
-    return ResolvedSettings(settings=settings, rows=rows)
+        if isinstance(given, str) and name in TABLES:
+            given = msgspec.json.decode(given)
+        if isinstance(given, str) and kind is bool:
+            given = _BOOLS.get(given.lower(), given)
+        value = msgspec.convert(given, kind, strict=name in TABLES, dec_hook=_of_text)
+        if name in _READ:
+            _READ[name](value.get_secret_value() if isinstance(value, Secret) else value)
+    except (msgspec.MsgspecError, TypeError, ArenaError) as error:
+        said = error.failure.detail if isinstance(error, ArenaError) else str(error)
+        if get_origin(kind) is Literal:
+            said = f"one of {', '.join(filter(None, get_args(kind)))} is wanted"
+        found = "" if kind is Secret or name in TABLES else f" is {given!r}"
+        raise ArenaError("V2030", f"{name} from {source}{found}: {said}") from error
+    return value
+
+
+def _of_text(kind: type[Any], given: object) -> Any:
+    """A path or a secret."""
+    if not isinstance(given, str | Path):
+        raise TypeError(f"Expected `str`, got `{type(given).__name__}`")
+    return kind(given)
 
 
 def format_rows(rows: Sequence[SettingRow]) -> list[str]:
@@ -253,12 +296,13 @@ def format_rows(rows: Sequence[SettingRow]) -> list[str]:
 
 
 def _from_environment() -> dict[str, Any]:
-    names = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in Settings.model_fields} | {"ARENA_CONFIG"}
+    names = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in NAMES} | {"ARENA_CONFIG"}
     for variable in os.environ:
         if variable.startswith(ENVIRONMENT_PREFIX) and variable not in names:
             raise _unknown("environment", variable, names)
-    plain = {name: os.environ[variable] for variable, name in _PLAIN_ENVIRONMENT.items() if os.environ.get(variable)}
-    return {**plain, **EnvSettingsSource(Settings)()}
+    given = {variable: name for variable, name in _PLAIN_ENVIRONMENT.items() if os.environ.get(variable)}
+    given |= {f"{ENVIRONMENT_PREFIX}{name.upper()}": name for name in NAMES}
+    return {name: os.environ[variable] for variable, name in given.items() if os.environ.get(variable)}
 
 
 def _from_file(path: Path | None) -> Mapping[str, Any]:
@@ -267,7 +311,7 @@ def _from_file(path: Path | None) -> Mapping[str, Any]:
     if not path.is_file():
         raise ArenaError("V2030", f"--config {path}: there is no such file", fix="check the path")
     try:
-        return TomlConfigSettingsSource(Settings, toml_file=path).toml_data
+        return tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ArenaError("V2030", f"{path}: {error}", fix="correct the line named here") from error
 
@@ -275,9 +319,9 @@ def _from_file(path: Path | None) -> Mapping[str, Any]:
 def environment_of(settings: Settings) -> dict[str, str]:
     """The environment under which another process has these settings, keys included; tables stay in the file."""
     plain: dict[str, str] = {}
-    for name in Settings.model_fields.keys() - {"upstreams", "budget"}:
+    for name in {*NAMES} - {*TABLES}:
         value = getattr(settings, name)
-        value = value.get_secret_value() if isinstance(value, SecretStr) else value
+        value = value.get_secret_value() if isinstance(value, Secret) else value
         plain[f"{ENVIRONMENT_PREFIX}{name.upper()}"] = "" if value is None else str(value)
     return plain
 
@@ -292,7 +336,7 @@ def _unknown(source: str, name: str, known: Iterable[str]) -> ArenaError:
 
 def _shown(value: object) -> str:
     """A setting as people see it; of a secret that there is one."""
-    if isinstance(value, SecretStr):
+    if isinstance(value, Secret):
         return "(hidden)" if value.get_secret_value() else ""
     if isinstance(value, tuple):
         return redacted("; ".join(map(str, value)))

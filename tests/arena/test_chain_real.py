@@ -7,6 +7,7 @@ from pathlib import Path
 
 import bittensor_core as core
 import pytest
+from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import open_subtensor
@@ -239,7 +240,7 @@ async def test_the_setting_names_a_hotkey_of_the_wallet(proxied: NodeStand, tmp_
     assert nonces(proxied) == [(EVE.hotkey, 7)]
     await chain.close()
     with pytest.raises(ArenaError, match="V2030"):
-        chain_of(named.model_copy(update={"wallet_proxy": "Mallory"}))
+        chain_of(replace(named, wallet_proxy="Mallory"))
 
 
 def test_a_local_chain_has_no_proxies(tmp_path: Path) -> None:

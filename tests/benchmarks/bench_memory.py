@@ -1,4 +1,4 @@
-"""What a validator holds at rest and in races, all its processes together, and how long `arena validator status` takes;
+"""What a validator holds at rest and in races, all its processes together, and how long what is asked beside it takes;
 and how late its slow answers come, at its door and of its log's pages, to eight that ask at once while it races.
 
 Six races, some ten seconds each; `BENCH_RACES=30 make bench ARGS=memory` is what `make prove` bounds too
@@ -29,7 +29,7 @@ def measure() -> Sequence[Row]:
     """Megabytes, pages that several processes share counted once, and seconds of the command beside its node."""
     with short_folder() as base, httpx2.Client() as http:
         catalogue = build_small_catalogue(base)
-        resting_mb, status_s = rest(base, catalogue)
+        resting_mb, waits = rest(base, catalogue)
         taken_ms, ports = {name: list[float]() for name in PATHS}, {name: free_port() for name in PATHS}
 
         def ask(run: DemoRun, race: int) -> None:
@@ -43,7 +43,7 @@ def measure() -> Sequence[Row]:
         _row("validator at rest, memory of all processes", resting_mb, "MB"),
         _row("validator in a race, most memory of all processes", max(one.most_mb for one in races), "MB"),
         _row(f"validator, growth a race over {RACES} races", growth_mb(races), "MB"),
-        _row("arena validator status", status_s, "s"),
+        *(_row(name, seconds, "s") for name, seconds in waits.items()),
         *(
             _row(f"{name}, 99th percentile", statistics.quantiles(each, n=100)[98], "ms")
             for name, each in taken_ms.items()

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from harness.inference.gateway import ModelUsage
 from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE
 from neurons.health.metrics import Metrics
-from neurons.settings.settings import Settings
+from neurons.settings.settings import NAMES
 from tests.readme_blocks import unknown_options
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_a_service_publishes_on_loopback_only_and_gets_no_engine(name: str) -> N
 @pytest.mark.parametrize("name", ["validator", "miner"])
 def test_what_a_service_sets_are_settings_and_its_command_starts_dry(name: str, tmp_path: Path) -> None:
     environment = {key: expanded(str(value or "")) for key, value in SERVICES[name]["environment"].items()}
-    known = {f"ARENA_{field.upper()}" for field in Settings.model_fields} | {"ARENA_CONFIG"}
+    known = {f"ARENA_{field.upper()}" for field in NAMES} | {"ARENA_CONFIG"}
     assert {key for key in environment if not key.startswith(("OPENAI_", "AWS_"))} <= known
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("ARENA_", "OPENAI_"))}
     command = [sys.executable, "-m", "neurons.cli.app", "validator", "--dry-run"]

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import asyncpg
@@ -209,18 +210,28 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     files: int  # open descriptors of the validator's own process
 
 
-def rest(base: Path, catalogue: Path) -> tuple[float, float]:
-    """The MB that a validator without agents holds, and the seconds of `arena validator status` beside it."""
-    idle = make_run(base, catalogue, policy=SOAKED, names=("nobody",))
+def rest(base: Path, catalogue: Path) -> tuple[float, dict[str, float]]:
+    """The MB that a validator without agents holds; the seconds to its first line, and of commands beside it."""
+    idle, began = make_run(base, catalogue, policy=SOAKED, names=("nobody",)), time.time()
+
+    def seconds(*words: str) -> float:
+        started, command = time.monotonic(), [sys.executable, "-m", "neurons.cli.app", *words]
+        where = ("--state-dir", str(idle.folder))
+        subprocess.run([*command, *where], stdout=subprocess.DEVNULL, check=words[0] == "submit")
+        return time.monotonic() - started
+
+    submit = ("submit", "examples/model_loop.py", "--wallet.hotkey", "//Bob", "--register", "--yes", "--policy", "demo")
     with running_validator(idle) as process:
         for _ in _looks(idle, process, READY_S):
             if '"event":"ready"' in log_of(idle):
                 break
+        first = datetime.fromisoformat(json.loads(log_of(idle).splitlines()[0])["timestamp"])
         time.sleep(5)
-        resting_mb, started = _held_mb(family_of(idle, process)), time.monotonic()
-        command = [sys.executable, "-m", "neurons.cli.app", "validator", "status", "--state-dir", str(idle.folder)]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-        return resting_mb, time.monotonic() - started
+        return _held_mb(family_of(idle, process)), {
+            "validator, first line": first.timestamp() - began,
+            "arena validator status": seconds("validator", "status"),
+            "arena submit, registered": min(seconds(*submit), seconds(*submit)),
+        }
 
 
 def soak(

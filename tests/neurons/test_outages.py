@@ -87,7 +87,7 @@ def test_a_judge_outage_owes_the_verdict_and_keeps_the_trace(arena_base: Path, s
     assert before.is_ok
     assert {type(row.record.verdict) for row in owing.verdicts} == {UnscoredVerdict}
     assert len(owing.owed(HOTKEY)) == wanted
-    settings = run.settings.model_copy(update={"judge_base_url": ""})
+    settings = replace(run.settings, judge_base_url="")
     back = DemoRun(folder=run.folder, settings=settings, agents=run.agents)
     with running_validator(back) as process:
         follow(back, lambda view: not view.qualifying.owed(HOTKEY), process)

@@ -36,7 +36,7 @@ from neurons.node.reporting import HeartbeatLoop
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.settings.settings import Budget, Settings, resolve
+from neurons.settings.settings import Budget, Secret, Settings, resolve
 from neurons.validator import STOP_SIGNALS, Supervisor
 from neurons.worker import pool as pool_module
 from neurons.worker.pool import WorkerPool
@@ -179,7 +179,7 @@ async def test_sigterm_in_the_middle_of_work_ends_the_node_in_time_and_loses_not
 
 async def stopped_in(node: Node, desk: Desk, stuck: Stuck) -> None:
     """Run the node, and send SIGTERM once it is stuck."""
-    settings = Settings(state_dir=desk.folder, database_dsn="postgresql://its-own")
+    settings = Settings(state_dir=desk.folder, database_dsn=Secret("postgresql://its-own"))
     running = asyncio.create_task(Supervisor(node, settings, drain_s=DRAIN_S).run())
     try:
         async with asyncio.timeout(BOUND_S):
@@ -212,7 +212,7 @@ def test_a_start_waits_for_what_mends_itself_and_ends_with_what_a_person_mends(
 
     monkeypatch.setattr(supervisor, "open_node", opened)
     monkeypatch.setattr(supervisor, "PAUSES", Backoff(first_ms=1, most_ms=1))
-    settings = Settings(state_dir=tmp_path, database_dsn=f"postgresql://{dsn}" if dsn else "")
+    settings = Settings(state_dir=tmp_path, database_dsn=Secret(f"postgresql://{dsn}" if dsn else ""))
     if last:
         with pytest.raises(ArenaError, match=last):
             supervisor.run_validator(settings)

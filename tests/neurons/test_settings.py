@@ -17,7 +17,7 @@ from harness.limits import TokenPrice
 from neurons.cli.options import state_folder
 from neurons.cli.validator import app
 from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
-from neurons.settings.settings import Endpoint, Settings, format_rows, resolve
+from neurons.settings.settings import NAMES, Endpoint, format_rows, resolve
 from tests.harness.inference_stand import OtherServer, raw, status
 
 
@@ -111,7 +111,7 @@ def test_endpoints_are_named_in_the_file_and_no_secret_is_ever_printed(
     assert provider.price == TokenPrice(prompt_micro_usd=150_000, completion_micro_usd=600_000)
     assert (ours.api_key, ours.models, ours.requests_at_once) == ("", ("arena-agent",), 2)
     shown = "\n".join(format_rows(resolved.rows)) + repr(resolved.settings)
-    assert [row.name for row in resolved.rows] == list(Settings.model_fields)
+    assert [row.name for row in resolved.rows] == list(NAMES)
     assert "ours (http://127.0.0.1:8000/v1: arena-agent)" in shown and "(hidden)" in shown and "S3CRET" not in shown
 
 

@@ -31,7 +31,7 @@ def lose_disk(run: DemoRun, base: Path) -> DemoRun:
     shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns(*OF_THE_DISK), symlinks=True)
     restored = arena("store", "restore", str(base / "kept"), "--state-dir", str(folder))
     assert restored.returncode == 0, restored.stderr
-    return replace(run, folder=folder, settings=run.settings.model_copy(update={"state_dir": folder}))
+    return replace(run, folder=folder, settings=replace(run.settings, state_dir=folder))
 
 
 def keep_wal(run: DemoRun, base: Path) -> None:

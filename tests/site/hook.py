@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 from collections.abc import Callable, Iterator
 
 import yaml
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from foundation.codes import CODES, Owner
 from neurons.cli.app import COMMANDS, load_command
 from neurons.health.metrics import Metrics
-from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
+from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings, abouts
 
 ALERTS = Path(__file__).parents[2] / "docker" / "watch" / "alerts.yml"
 
@@ -67,17 +67,11 @@ def settings() -> str:
     lines += ["environment, that before `arena.toml`, that before the default; `arena validator --dry-run` prints each"]
     lines += ["value with its source.", ""]
     lines += ["| setting | flag | environment | default | says |", "|---|---|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        flag = f"--{name.replace('_', '-')}"
-        says = _cell(field.description or "")
-        lines.append(f"| `{name}` | `{flag}` | `{ENVIRONMENT_PREFIX}{name.upper()}` | {_of_field(field)} | {says} |")
+    for name, default in ((field.name, field.default) for field in fields(Settings)):
+        flag, says = f"--{name.replace('_', '-')}", _cell(abouts()[name])
+        shown = "the system's" if default is NODEFAULT else _default(default)
+        lines.append(f"| `{name}` | `{flag}` | `{ENVIRONMENT_PREFIX}{name.upper()}` | {shown} | {says} |")
     return "\n".join(lines) + "\n"
-
-
-def _of_field(field: FieldInfo) -> str:
-    if field.default is PydanticUndefined:
-        return "the system's" if field.default_factory else "required"
-    return _default(field.default)
 
 
 def codes() -> str:

@@ -102,7 +102,7 @@ def fields(kind):
 
 each = [count(load_command(entry.name)) for entry in COMMANDS]
 print(json.dumps({"commands": sum(c for c, _ in each), "options": sum(o for _, o in each),
-    "settings": len(Settings.model_fields), "policy_fields": fields(Policy), "codes": len(CODES)}))
+    "settings": len(msgspec.structs.fields(Settings)), "policy_fields": fields(Policy), "codes": len(CODES)}))
 """
 
 
