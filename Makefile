@@ -15,6 +15,10 @@ PIP_INSTALL = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet -
 # torch for processors alone, from pip's own index or the one named: its dependencies come with the install that follows
 TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --disable-pip-version-check \
 	--constraint constraints.txt --retries 1 --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0+cpu
+# uv is several times as fast, and reads none of pip's settings: not where they name another index
+UV_INSTALL = ! $(PY) -m pip config list | grep -q '[.]index-url=' && PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install \
+	--quiet --quiet --disable-pip-version-check --no-compile --constraint constraints.txt uv \
+	&& $(VENV)/bin/uv pip install --quiet --python $(PY) --constraint constraints.txt --editable
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
@@ -110,12 +114,12 @@ $(VENV)/bin/pip:
 	@ARENA_MAKE_TARGET="$(MAKECMDGOALS)" $(PYTHON) .ci/preflight.py . $(VENV)
 	@$(PYTHON) -m venv $(VENV)
 
+# --no-compile: of all that Python a part is imported, and compiled then
 $(RUN_STAMP): $(PINS) | $(VENV)/bin/pip
 	@echo "installing into $(VENV) (about a minute) ..."
-	@$(PIP_INSTALL) . || $(PIP_FAILED)
+	@$(UV_INSTALL) . || $(PIP_INSTALL) . --no-compile || $(PIP_FAILED)
 	@touch $@
 
-# --no-compile: of 340 MB of Python the tests import a part, which is compiled as it is; all of it takes a minute
 $(DEV_STAMP): $(PINS) | $(VENV)/bin/pip
 	@echo "installing into $(VENV) with the development tools and the training engine (2 GB, some minutes) ..."
 	@$(TORCH_CPU) --no-compile 2>/dev/null || echo "no torch for processors alone in pip's index (name one that has it: TORCH_INDEX=URL): taking the default build, on x86_64 several GB with CUDA"

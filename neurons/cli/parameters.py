@@ -45,5 +45,8 @@ class _PlainParam(RuntimeParam):
 
 def take_plainly() -> None:
     """Let typer's parameters be such, from now on in this process."""
-    plain: Any = lambda described: _PlainParam(described.parameter_info, described.annotation, described)  # noqa: E731
-    typer.core.build_runtime_param = plain
+
+    def plain(described: TypeDescriptor) -> RuntimeParam:
+        return _PlainParam(described.parameter_info, described.annotation, described)
+
+    vars(typer.core)["build_runtime_param"] = plain

@@ -186,7 +186,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 NAMES = Settings.__struct_fields__
 # refuses a text that can't be taken: raises ArenaError
 _READ: dict[str, Callable[[str], object]] = {
-    "operator_hotkey": lambda text: text == NOBODY or read_hotkey(text),
+    "operator_hotkey": lambda text: None if text == NOBODY else read_hotkey(text),
     "database_dsn": read_dsn,
     "bank_hotkey": read_hotkey,
     "public_endpoint": split_endpoint,

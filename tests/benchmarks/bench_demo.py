@@ -30,7 +30,8 @@ def measure() -> Sequence[Row]:
 
 def _seconds(folder: Path, name: str) -> float:
     """A clone, an environment and a state of its own; caches of pip and of the arena lie in `folder`."""
-    environment = {**os.environ, "PIP_CACHE_DIR": str(folder / "pip"), "XDG_CACHE_HOME": str(folder / name / "cache")}
+    caches = {"PIP_CACHE_DIR": folder / "pip", "UV_CACHE_DIR": folder / "uv", "XDG_CACHE_HOME": folder / name / "cache"}
+    environment = {**os.environ, **{variable: str(place) for variable, place in caches.items()}}
     environment.pop("VIRTUAL_ENV", None)
     started = time.perf_counter()
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / name / "clone")], check=True)
