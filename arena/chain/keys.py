@@ -8,6 +8,7 @@ Every message must start with a domain tag: the core also accepts a signature ov
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,7 +43,7 @@ class KeypairSigner:
 
 
 class SdkSigner:
-    """A `Signer` in the shape the SDK signs with, extrinsics and signed requests alike; it holds no key of its own.
+    """A `Signer` in the shape the SDK signs extrinsics with; it holds no key of its own.
 
     Named by its address under prefix 42.
     """
@@ -210,19 +211,26 @@ class HttpAuth(HttpCheck):
     def __init__(self, signer: Signer, now_ns: Callable[[], int]) -> None:
         """As of `HttpCheck`."""
         super().__init__(signer.hotkey, now_ns)
-        self._sdk_signer = SdkSigner(signer)
+        self._signer = signer
         self._last_ns = 0
 
     def sign(self, method: str, target: str, receiver: str, body: bytes = b"") -> dict[str, str]:
-        """The headers of a request. `target` is path and query as they are sent. Each call is a new request."""
-        http_auth = _http_auth()
+        """The headers of a request. `target` is path and query as they are sent. Each call is a new request.
+
+        As the SDK writes them (`btauth/1`), which checks them at the other end: a miner's command need not load it.
+        """
         now_ns = self._now_ns()
         is_set_back = now_ns < self._last_ns - SKEW_S * _SECOND_NS  # a nonce after the last would lie in the future
         self._last_ns = now_ns if is_set_back else max(now_ns, self._last_ns + 1)
-        signed = http_auth.sign(
-            self._sdk_signer, method=method, path=target, body=body, receiver_ss58=receiver, nonce_ns=self._last_ns
-        )
-        return dict(signed)
+        nonce, digest = str(self._last_ns), hashlib.sha256(body).hexdigest()
+        lines = ("btauth/1", "sr25519", method.upper(), target, digest, nonce, self.hotkey, receiver)
+        return {
+            "X-Bittensor-Version": "1",
+            "X-Bittensor-Hotkey": self.hotkey,
+            "X-Bittensor-Nonce": nonce,
+            "X-Bittensor-Signature": "0x" + self._signer.sign("\n".join(lines).encode()).hex(),
+            "X-Bittensor-Receiver": receiver,
+        }
 
 
 class _KeptElsewhere:
