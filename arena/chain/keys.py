@@ -224,13 +224,9 @@ class HttpAuth(HttpCheck):
         self._last_ns = now_ns if is_set_back else max(now_ns, self._last_ns + 1)
         nonce, digest = str(self._last_ns), hashlib.sha256(body).hexdigest()
         lines = ("btauth/1", "sr25519", method.upper(), target, digest, nonce, self.hotkey, receiver)
-        return {
-            "X-Bittensor-Version": "1",
-            "X-Bittensor-Hotkey": self.hotkey,
-            "X-Bittensor-Nonce": nonce,
-            "X-Bittensor-Signature": "0x" + self._signer.sign("\n".join(lines).encode()).hex(),
-            "X-Bittensor-Receiver": receiver,
-        }
+        signature = "0x" + self._signer.sign("\n".join(lines).encode()).hex()
+        said = {"Version": "1", "Hotkey": self.hotkey, "Nonce": nonce, "Signature": signature, "Receiver": receiver}
+        return {f"X-Bittensor-{name}": value for name, value in said.items()}
 
 
 class _KeptElsewhere:

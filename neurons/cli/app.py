@@ -20,7 +20,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
 from foundation.errors import ArenaError, nearest, printable, redacted
-from neurons.cli.parameters import take_plainly
+from neurons.cli import parameters as parameters  # what typer takes plainly
 from neurons.cli.presenter import EXIT_INTERRUPTED, EXIT_NOT_READY, echo_json, exit_code, refusal
 
 
@@ -133,7 +133,6 @@ class ArenaGroup(TyperGroup):
         return name, load_command(name) if name else None, rest
 
 
-take_plainly()
 app = typer.Typer(cls=ArenaGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 
 

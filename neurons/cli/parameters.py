@@ -20,33 +20,21 @@ class _PlainParam(RuntimeParam):
     described: TypeDescriptor
 
     def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
-        try:
-            if param.multiple or param.nargs == -1:
-                (kind,) = get_args(self.annotation)
-                return [self._taken(kind, each, param, ctx) for each in value]
-            return self._taken(self.annotation, value, param, ctx)
-        except ValueError:
-            return build_runtime_param(self.described).coerce(value, param, ctx)
-
-    def _taken(self, kind: Any, value: Any, param: Any, ctx: Any) -> Any:
-        info = self.parameter_info
-        if info.parser is not None:
-            return info.parser(value)
-        if kind is Path:
-            return coerce_cli_path(Path(value), info, path_type=Path, param=param, ctx=ctx)
-        if kind is int and isinstance(value, str) and value.isdecimal():
-            number = int(value)
-            if (info.min or 0) <= number <= (math.inf if info.max is None else info.max):
-                return number
-        if type(value) is kind or value in (self.described.choices or ()):
-            return value
-        raise ValueError(value)
+        is_list, info, choices = self.described.is_list, self.parameter_info, self.described.choices or ()
+        kind, taken = get_args(self.annotation)[0] if is_list else self.annotation, []
+        for each in value if is_list else (value,):
+            if info.parser is not None:
+                taken.append(info.parser(each))
+            elif kind is Path:
+                taken.append(coerce_cli_path(Path(each), info, path_type=Path, param=param, ctx=ctx))
+            elif type(each) is kind or each in choices:
+                taken.append(each)
+            elif kind is int and each.isdecimal() and (info.min or 0) <= int(each) <= (info.max or math.inf):
+                taken.append(int(each))
+            else:
+                return build_runtime_param(self.described).coerce(value, param, ctx)
+        return taken if is_list else taken[0]
 
 
-def take_plainly() -> None:
-    """Let typer's parameters be such, from now on in this process."""
-
-    def plain(described: TypeDescriptor) -> RuntimeParam:
-        return _PlainParam(described.parameter_info, described.annotation, described)
-
-    vars(typer.core)["build_runtime_param"] = plain
+# from now on in this process
+vars(typer.core)["build_runtime_param"] = lambda made: _PlainParam(made.parameter_info, made.annotation, made)

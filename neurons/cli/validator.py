@@ -73,7 +73,7 @@ class SettingsCommand(TyperCommand):
 def setting_options() -> tuple[Any, ...]:
     """The options that settings are given by, under the headings of `GROUPS`."""
 
-    from neurons.settings.settings import abouts, kinds
+    from neurons.settings.settings import KINDS, abouts
 
     def option(name: str, kind: Any, *spellings: str, **look: Any) -> inspect.Parameter:
         annotation = Annotated[kind | None, typer.Option(*spellings, **look)]
@@ -82,7 +82,7 @@ def setting_options() -> tuple[Any, ...]:
     def of_setting(name: str, group: str) -> inspect.Parameter:
         spelled = f"--{name.replace('_', '-')}"
         look = {"help": abouts()[name], "rich_help_panel": group}
-        if kinds()[name] is bool:
+        if KINDS[name] is bool:
             return option(name, bool, f"{spelled}/--no-{spelled[2:]}", **look)
         return option(name, str, *options.WALLET_SPELLINGS.get(name, (spelled,)), metavar="VALUE", **look)
 

@@ -184,6 +184,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NAMES = Settings.__struct_fields__
+KINDS = get_type_hints(Settings, include_extras=True)  # the type of each, with its bounds
 # refuses a text that can't be taken: raises ArenaError
 _READ: dict[str, Callable[[str], object]] = {
     "operator_hotkey": lambda text: None if text == NOBODY else read_hotkey(text),
@@ -211,21 +212,8 @@ class ResolvedSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> tuple[SettingRow, ...]:
         """Every setting as people see it."""
-        return tuple(
-            SettingRow(
-                name=name,
-                value=_shown(getattr(self.settings, name)),
-                source=self.origin.get(name, "default"),
-                about=abouts()[name],
-            )
-            for name in NAMES
-        )
-
-
-@functools.cache
-def kinds() -> Mapping[str, Any]:
-    """The type of each setting, with its bounds."""
-    return get_type_hints(Settings, include_extras=True)
+        told = ((name, _shown(getattr(self.settings, name)), self.origin.get(name, "default")) for name in NAMES)
+        return tuple(SettingRow(name=name, value=value, source=at, about=abouts()[name]) for name, value, at in told)
 
 
 @functools.cache
@@ -263,29 +251,20 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
 
 def _converted(name: str, given: Any, source: str) -> Any:
     """The value of a setting as its type. Raises ArenaError V2030."""
-    kind = kinds()[name]
+    kind = KINDS[name]
     try:
-        if isinstance(given, str) and name in TABLES:
-            given = msgspec.json.decode(given)
-        if isinstance(given, str) and kind is bool:
-            given = _BOOLS.get(given.lower(), given)
-        value = msgspec.convert(given, kind, strict=name in TABLES, dec_hook=_of_text)
+        if isinstance(given, str) and (name in TABLES or kind is bool):
+            given = _BOOLS.get(given.lower(), given) if kind is bool else msgspec.json.decode(given)
+        value = msgspec.convert(given, kind, strict=name in TABLES, dec_hook=lambda made, text: made(os.fspath(text)))
         if name in _READ:
             _READ[name](value.get_secret_value() if isinstance(value, Secret) else value)
     except (msgspec.MsgspecError, TypeError, ArenaError) as error:
-        said = error.failure.detail if isinstance(error, ArenaError) else str(error)
+        said = error.failure.detail if isinstance(error, ArenaError) else f"{str(error)[0].lower()}{str(error)[1:]}"
         if get_origin(kind) is Literal:
             said = f"one of {', '.join(filter(None, get_args(kind)))} is wanted"
-        found = "" if kind is Secret or name in TABLES else f" is {given!r}"
-        raise ArenaError("V2030", f"{name} from {source}{found}: {said}") from error
+        is_shown = isinstance(error, msgspec.MsgspecError) and kind is not Secret and name not in TABLES
+        raise ArenaError("V2030", f"{name} from {source}{f' is {given!r}' if is_shown else ''}: {said}") from error
     return value
-
-
-def _of_text(kind: type[Any], given: object) -> Any:
-    """A path or a secret."""
-    if not isinstance(given, str | Path):
-        raise TypeError(f"Expected `str`, got `{type(given).__name__}`")
-    return kind(given)
 
 
 def format_rows(rows: Sequence[SettingRow]) -> list[str]:
