@@ -60,8 +60,7 @@ def test_top_level_help_names_every_command_and_loads_none() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert all(entry.name in done.stdout for entry in cli.COMMANDS)
-    loaded = ["neurons.cli", *(f"neurons.cli.{name}" for name in ("app", "parameters", "presenter"))]
-    assert done.stdout.splitlines()[-1] == str(loaded)
+    assert done.stdout.splitlines()[-1] == "['neurons.cli', 'neurons.cli.app', 'neurons.cli.presenter']"
 
 
 def test_no_command_loads_numpy_the_settings_or_the_logs_before_its_work() -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 
 import bittensor_core as core
 
@@ -155,11 +153,6 @@ NONCES_MAX = 4_096  # remembered of one hotkey; one that sends more within the w
 _SECOND_NS = 1_000_000_000
 
 
-def _http_auth() -> ModuleType:
-    """The SDK's module of signed requests; its package takes half a second to load."""
-    return importlib.import_module("bittensor.http_auth")
-
-
 class HttpCheck:
     """Checks requests to one hotkey, which takes no key: a server that strangers reach need not hold one."""
 
@@ -171,8 +164,7 @@ class HttpCheck:
 
     def claimed(self, headers: Mapping[str, str]) -> str | None:
         """Who a request says it is from, unchecked; None when it names no hotkey."""
-        http_auth = _http_auth()
-        return canonical_hotkey(headers.get(http_auth.HEADER_HOTKEY.lower(), ""))
+        return canonical_hotkey(headers.get("x-bittensor-hotkey", ""))
 
     def caller(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> str:
         """The hotkey that signed a request (prefix 42). Raises ArenaError V2110 with the reason."""
@@ -184,7 +176,8 @@ class HttpCheck:
     def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:
         """As `caller`, with the request's nonce (nanoseconds), which is *not* asked whether it was seen before: for
         servers that keep nonces where several processes and restarts find them. Raises ArenaError V2110."""
-        http_auth = _http_auth()
+        from bittensor import http_auth  # the package takes half a second to load
+
         try:
             found = http_auth.verify(
                 headers,

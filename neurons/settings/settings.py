@@ -275,13 +275,11 @@ def format_rows(rows: Sequence[SettingRow]) -> list[str]:
 
 
 def _from_environment() -> dict[str, Any]:
-    names = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in NAMES} | {"ARENA_CONFIG"}
+    names = _PLAIN_ENVIRONMENT | {f"{ENVIRONMENT_PREFIX}{name.upper()}": name for name in NAMES}
     for variable in os.environ:
-        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in names:
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in {*names, "ARENA_CONFIG"}:
             raise _unknown("environment", variable, names)
-    given = {variable: name for variable, name in _PLAIN_ENVIRONMENT.items() if os.environ.get(variable)}
-    given |= {f"{ENVIRONMENT_PREFIX}{name.upper()}": name for name in NAMES}
-    return {name: os.environ[variable] for variable, name in given.items() if os.environ.get(variable)}
+    return {name: os.environ[variable] for variable, name in names.items() if os.environ.get(variable)}
 
 
 def _from_file(path: Path | None) -> Mapping[str, Any]:
@@ -297,12 +295,9 @@ def _from_file(path: Path | None) -> Mapping[str, Any]:
 
 def environment_of(settings: Settings) -> dict[str, str]:
     """The environment under which another process has these settings, keys included; tables stay in the file."""
-    plain: dict[str, str] = {}
-    for name in {*NAMES} - {*TABLES}:
-        value = getattr(settings, name)
-        value = value.get_secret_value() if isinstance(value, Secret) else value
-        plain[f"{ENVIRONMENT_PREFIX}{name.upper()}"] = "" if value is None else str(value)
-    return plain
+    values = {name: getattr(settings, name) for name in NAMES if name not in TABLES}
+    plain = {name: one.get_secret_value() if isinstance(one, Secret) else one for name, one in values.items()}
+    return {f"{ENVIRONMENT_PREFIX}{name.upper()}": "" if one is None else str(one) for name, one in plain.items()}
 
 
 def _unknown(source: str, name: str, known: Iterable[str]) -> ArenaError:
