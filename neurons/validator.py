@@ -110,7 +110,7 @@ def _mends_itself(error: ArenaError, settings: Settings, *, has_lived: bool, wai
     """Whether the start that met it is worth another try: a code that a retry can mend (a missing endpoint is a
     setting), and the hold of a host that died without a word, which a server elsewhere still keeps."""
     if error.failure.code == HOTKEY_IN_USE:
-        return bool(settings.database_dsn.get_secret_value()) and not has_lived and waited_ms < HELD_MS
+        return bool(settings.database_dsn.text) and not has_lived and waited_ms < HELD_MS
     return error.entry.is_retryable and error.failure.code != NO_ENDPOINT
 
 
@@ -138,7 +138,7 @@ class Supervisor:
         door = (settings.public_endpoint or serving.door_address) if serving and serving.door_address else ""
         endpoint = node.sharing.endpoint if node.sharing else door
         heart = HeartbeatLoop(node, watch, clock, sharing)
-        self._database = None if settings.database_dsn.get_secret_value() else DatabaseWatch(node)
+        self._database = None if settings.database_dsn.text else DatabaseWatch(node)
         loops: list[Loop | None] = [
             self._database,
             Intake(node, qualifying),

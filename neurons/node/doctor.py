@@ -150,7 +150,7 @@ def check_sandbox(settings: Settings) -> DoctorCheck:
 
 def check_postgres(settings: Settings) -> DoctorCheck:
     """The embedded server starts, or the server of the DSN takes this hotkey's login."""
-    if dsn := settings.database_dsn.get_secret_value():
+    if dsn := settings.database_dsn.text:
 
         async def dial() -> None:
             hotkey, is_free = signer_of(settings).hotkey, not _runs(settings)

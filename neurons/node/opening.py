@@ -333,7 +333,7 @@ async def _open_store(
     Refused is a place of bodies that can't be written to, and one that lacks the bodies that the log says lie
     elsewhere. Raises ArenaError V2020 to V2024, V2028, V2029.
     """
-    dsn = settings.database_dsn.get_secret_value()
+    dsn = settings.database_dsn.text
     kind: Literal["embedded", "external"] = "external"
     if not dsn:
         server = await stack.enter_async_context(embedded_server(settings.state_dir))

@@ -187,7 +187,7 @@ def named_endpoints(settings: Settings, role: Literal["agents", "judge"] = "agen
     if url and entries:
         raise ArenaError("V2030", f"{setting} and [[upstreams]] of {role} are both set: make it one entry of those")
     if url:
-        return (Endpoint(name=name, base_url=url, api_key=key.get_secret_value(), role=role),)
+        return (Endpoint(name=name, base_url=url, api_key=key.text, role=role),)
     names = [one.name for one in settings.upstreams]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise ArenaError("V2030", f"two entries of [[upstreams]] are called {twice}")

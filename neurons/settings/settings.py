@@ -75,14 +75,10 @@ class Secret:
     """A text that nothing prints."""
 
     def __init__(self, text: str = "") -> None:
-        self._text = text
+        self.text = text
 
     def __repr__(self) -> str:
-        return "(hidden)" if self._text else ""
-
-    def get_secret_value(self) -> str:
-        """The text itself."""
-        return self._text
+        return "(hidden)" if self.text else ""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,7 +253,7 @@ def _converted(name: str, given: Any, source: str) -> Any:
             given = _BOOLS.get(given.lower(), given) if kind is bool else msgspec.json.decode(given)
         value = msgspec.convert(given, kind, strict=name in TABLES, dec_hook=lambda made, text: made(os.fspath(text)))
         if name in _READ:
-            _READ[name](value.get_secret_value() if isinstance(value, Secret) else value)
+            _READ[name](value.text if isinstance(value, Secret) else value)
     except (msgspec.MsgspecError, TypeError, ArenaError) as error:
         said = error.failure.detail if isinstance(error, ArenaError) else f"{str(error)[0].lower()}{str(error)[1:]}"
         if get_origin(kind) is Literal:
@@ -296,7 +292,7 @@ def _from_file(path: Path | None) -> Mapping[str, Any]:
 def environment_of(settings: Settings) -> dict[str, str]:
     """The environment under which another process has these settings, keys included; tables stay in the file."""
     values = {name: getattr(settings, name) for name in NAMES if name not in TABLES}
-    plain = {name: one.get_secret_value() if isinstance(one, Secret) else one for name, one in values.items()}
+    plain = {name: one.text if isinstance(one, Secret) else one for name, one in values.items()}
     return {f"{ENVIRONMENT_PREFIX}{name.upper()}": "" if one is None else str(one) for name, one in plain.items()}
 
 
@@ -310,8 +306,6 @@ def _unknown(source: str, name: str, known: Iterable[str]) -> ArenaError:
 
 def _shown(value: object) -> str:
     """A setting as people see it; of a secret that there is one."""
-    if isinstance(value, Secret):
-        return "(hidden)" if value.get_secret_value() else ""
     if isinstance(value, tuple):
         return redacted("; ".join(map(str, value)))
     return "" if value is None else redacted(str(value))

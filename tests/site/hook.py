@@ -114,8 +114,7 @@ def metrics() -> str:
 def _default(value: object) -> str:
     if value is None or value is ... or callable(value):
         return ""
-    shown = getattr(value, "get_secret_value", lambda: value)()
-    return f"`{shown}`" if str(shown) not in ("", "False", "()") else ""
+    return f"`{value}`" if str(value) not in ("", "False", "()") else ""
 
 
 def _cell(text: str) -> str:
