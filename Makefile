@@ -117,7 +117,7 @@ $(VENV)/bin/pip:
 # --no-compile: of all that Python a part is imported, and compiled then
 $(RUN_STAMP): $(PINS) | $(VENV)/bin/pip
 	@echo "installing into $(VENV) (about a minute) ..."
-	@$(UV_INSTALL) . || $(PIP_INSTALL) . --no-compile || $(PIP_FAILED)
+	@$(UV_INSTALL) . 2>/dev/null || $(PIP_INSTALL) . --no-compile || $(PIP_FAILED)
 	@touch $@
 
 $(DEV_STAMP): $(PINS) | $(VENV)/bin/pip
