@@ -61,7 +61,7 @@ types: $(DEV_STAMP)
 	$(PY) -m mypy
 
 bench: $(DEV_STAMP)
-	$(PY) -m tests.benchmarks.run $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(PY) -m tests.benchmarks.run $(ARGS)
 
 docs: $(DEV_STAMP)
 	$(PY) -m mkdocs build --strict --quiet $(ARGS)

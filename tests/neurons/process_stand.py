@@ -221,7 +221,7 @@ def rest(base: Path, catalogue: Path) -> tuple[float, dict[str, float]]:
         resting_mb, waits = _held_mb(family_of(idle, process)), {"validator, first line": first.timestamp() - began}
         for words in ("validator status", SUBMIT, SUBMIT):  # the second time it is registered
             command, started = [sys.executable, "-m", "neurons.cli.app", *words.split()], time.monotonic()
-            subprocess.run([*command, "--state-dir", str(idle.folder)], stdout=subprocess.DEVNULL, check=False)
+            subprocess.run([*command, "--state-dir", str(idle.folder)], capture_output=True, check=False)
             waits[f"arena {' '.join(words.split()[:2])}"] = time.monotonic() - started
         return resting_mb, waits
 
