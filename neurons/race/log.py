@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from arena.bank.batch import BatchExplainer
 from arena.policy import Policy
 from arena.race.admission import RaceRecords, is_success
 from arena.race.draw import SuiteEnd, suite_ends
@@ -32,12 +33,11 @@ from arena.store.location import StoreLocation
 from arena.store.objects import open_objects
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
+from problems.score import ProductOf
 
 if TYPE_CHECKING:
-    from arena.bank.batch import BatchExplainer
     from arena.exchange.peer_logs import HeldLog, PeerLogStore
     from arena.export.model import LogRow
-    from problems.score import ProductOf
 
 QUALIFYING = ""  # the race id under which qualifying runs
 
@@ -242,8 +242,7 @@ def _payload(record: SignedRecord | LogRow) -> Payload:
 def open_explainer(state_dir: Path, catalogue: Path | None = None) -> BatchExplainer:
     """Explains from the batches in a state folder, over `catalogue` (an index folder) and those beside them. Opens
     nothing yet."""
-    from arena.bank.batch import BatchExplainer  # the half of what `arena validator status` needs of this file
-    from harness.catalogue.layout import read_manifest
+    from harness.catalogue.layout import read_manifest  # with NumPy, which `arena validator status` has no need of
     from harness.catalogue.native import open_catalogue
 
     opened: dict[str, ProductOf] = {}
