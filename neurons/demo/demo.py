@@ -35,7 +35,6 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.native import open_catalogue
-from neurons.loops.operator_files import write_policy
 from neurons.race.log import QUALIFYING, RaceLog, open_reading
 from neurons.settings.endpoints import check_endpoints, named_endpoints
 from neurons.settings.inputs import chain_of, policy_of, prepare_catalogue, unix_ms
@@ -45,7 +44,6 @@ VALIDATOR = "//Validator"
 RACE = "race-000001"
 LATEST = "latest"  # beside the runs
 BLOCK_MS = 250
-OPEN_MS = 8_000  # all agents are handed in by then; the field waits for gate and qualifying
 STAKE_RAO = 5_000_000_000_000
 WATCH_S = 0.2
 END_WAIT_S = 60.0
@@ -116,10 +114,7 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
     (beside / catalogue_dir.name).symlink_to(os.path.relpath(catalogue_dir.resolve(), beside))  # both may be moved
     agents = demo_agents(tuple(itertools.islice(open_catalogue(catalogue_dir).product_ids(), 12)))
     of_run = {"state_dir": folder, "catalogue_dir": catalogue_dir, "guest_dir": base, "network": "local"}
-    policy = policy_of(settings)
-    policy = replace(policy, race=replace(policy.race, closes_after_ms=OPEN_MS))
-    rules = str(write_policy(folder, policy, policy.policy_sha256))
-    settings = replace(settings, **of_run, policy=rules, wallet_hotkey=VALIDATOR)
+    settings = replace(settings, **of_run, wallet_hotkey=VALIDATOR)
     tell("chain: local twin, one validator with stake, seven miners; agents committed")
     submissions = await prepare_chain(settings, agents)
     return DemoRun(folder=folder, settings=settings, agents=agents, submissions=submissions)
