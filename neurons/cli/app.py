@@ -8,19 +8,14 @@ Commands are in the files beside this one.
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
-from typer._param_types import coerce_cli_path
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
@@ -112,33 +107,6 @@ def examples_first(text: str) -> str:
     examples = [part for part in others if part.startswith("arena ")]
     rest = [part for part in others if not part.startswith("arena ")]
     return "\n\n".join([first, *(["\n".join(f"$ {part}" for part in examples)] if examples else []), *rest])
-
-
-@dataclass(frozen=True)
-class _PlainParam(RuntimeParam):
-    """Takes a text, a path, a whole number and what is of its type already (a default) as it is; of all else typer says
-    what is wrong. It would ask pydantic for every parameter, whose import takes longer than most commands do."""
-
-    described: TypeDescriptor
-
-    def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
-        is_list, info, choices = self.described.is_list, self.parameter_info, self.described.choices or ()
-        kind, taken = get_args(self.annotation)[0] if is_list else self.annotation, []
-        for each in value if is_list else (value,):
-            if info.parser is not None:
-                taken.append(info.parser(each))
-            elif kind is Path:
-                taken.append(coerce_cli_path(Path(each), info, path_type=Path, param=param, ctx=ctx))
-            elif type(each) is kind or each in choices:
-                taken.append(each)
-            elif kind is int and each.isdecimal() and (info.min or 0) <= int(each) <= (info.max or math.inf):
-                taken.append(int(each))
-            else:
-                return build_runtime_param(self.described).coerce(value, param, ctx)
-        return taken if is_list else taken[0]
-
-
-vars(typer.core)["build_runtime_param"] = lambda made: _PlainParam(made.parameter_info, made.annotation, made)
 
 
 class ArenaGroup(TyperGroup):
