@@ -210,7 +210,8 @@ def inspect_isolated(
     command = [sys.executable, "-P", "-S", "-m", "arena.gate.inspection"]
     try:
         with os.fdopen(os.memfd_create("gate-request"), "w+b") as asked:  # megabytes, which a pipe takes in bites
-            fd = knowledge.file.fileno()
+            known = knowledge.file  # held until the child has it
+            fd = known.fileno()
             asked.write(msgspec.msgpack.encode(_Request(data, rules, compared, fd, cpu_limit_s)))
             asked.seek(0)
             done = subprocess.run(

@@ -49,8 +49,9 @@ class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
     @functools.cached_property
     def file(self) -> BinaryIO:
         """The same in memory, for a process to map: nobody can change it."""
-        file = os.fdopen(os.memfd_create("gate-knowledge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b", buffering=0)
+        file = os.fdopen(os.memfd_create("gate-knowledge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
         file.write(msgspec.msgpack.encode(self))
+        file.flush()
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
         return file
 
@@ -173,6 +174,8 @@ def _operation(left: str | int | None, op: ast.operator, right: str | int | None
     if isinstance(left, str) and isinstance(right, str) and isinstance(op, ast.Add):
         return left + right if len(left) + len(right) <= _CHARACTERS_MAX else None
     if isinstance(left, str) and isinstance(right, int) and isinstance(op, ast.Mult):
+        if not left or right <= 0:
+            return ""  # how large the number is does not matter
         return left * right if len(left) * right <= _REPEATED_MAX else None
     return None
 

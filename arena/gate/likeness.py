@@ -15,7 +15,6 @@ near copy is held, and neither names the other agent before both are public. Pur
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 import hashlib
 import re
@@ -28,7 +27,7 @@ import numpy.typing as npt
 
 from arena.gate.knowledge import GateKnowledge
 from arena.gate.rules import Finding, GateRules, finding
-from arena.gate.scopes import Tree
+from arena.gate.scopes import BUILTINS, Tree
 from foundation.codes import FILE_UNUSABLE
 from foundation.durable_files import coded
 
@@ -47,7 +46,6 @@ _BLANKS = {byte: " " for byte in range(128) if not chr(byte).isalnum()}  # what 
 _BASE = np.uint64(0xD6E8FEB86659FD93)
 _NOTHING: Hashes = np.zeros(0, dtype=np.uint64)
 _GAP = np.uint64(0)  # between two functions
-_BUILTINS = frozenset(dir(builtins))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -142,7 +140,7 @@ def sketch_of(tree: Tree) -> Sketch:
     tokens: list[int] = []
     for node in tree.nodes:
         if isinstance(node, (*_FUNCTIONS, ast.Module)):
-            tokens += map(_hash, _tokens(tree, node, _BUILTINS - own))
+            tokens += map(_hash, _tokens(tree, node, BUILTINS - own))
             tokens.append(0)
     literals = (node.value for node in tree.nodes if isinstance(node, ast.Constant))
     code = "".join(sorted(_renamed_sha256(tree, statement) for statement in tree.module.body))
@@ -190,7 +188,7 @@ def _renamed_sha256(tree: Tree, statement: ast.stmt) -> str:
             value = getattr(node, field)
             if isinstance(value, (ast.AST, list)) or field in ("kind", "type_comment"):
                 continue
-            if field in ("id", "arg", "name") and isinstance(value, str) and value not in _BUILTINS:
+            if field in ("id", "arg", "name") and isinstance(value, str) and value not in BUILTINS:
                 parts.append(str(numbers.setdefault(value, len(numbers))))
             else:
                 parts.append(" ".join(value.lower().split()) if isinstance(value, str) else repr(value))

@@ -301,8 +301,7 @@ class _Reach:
 
     def _is_only_read(self, name: str) -> bool:
         """Whether a name is bound once, and else only stands before a plain attribute."""
-        parts = [part for part in self.tree.names[name] if isinstance(part, ast.Name)]
-        around = [self.parents[part] for part in parts if isinstance(part.ctx, ast.Load)]
+        around = [self.parents[part] for part in self._written_as(name) if isinstance(part.ctx, ast.Load)]
         return self.scopes.bindings[name] == 1 and all(
             isinstance(each, ast.Attribute) and (each.attr in _NAMING or each.attr[:2] != "__") for each in around
         )
@@ -311,9 +310,13 @@ class _Reach:
         """A dict display, on the spot or bound once."""
         if not isinstance(node, ast.Name):
             return isinstance(node, ast.Dict)
-        places = ((part, self.parents[part]) for part in self.tree.names[node.id])
+        places = ((part, self.parents[part]) for part in self._written_as(node.id))
         bound = [at.value for part, at in places if isinstance(at, ast.Assign) and at.targets[0] is part]
         return self.scopes.bindings[node.id] == 1 and any(isinstance(value, ast.Dict) for value in bound)
+
+    def _written_as(self, name: str) -> list[ast.Name]:
+        """Where the name itself is bound or read, and no attribute of that name."""
+        return [part for part in self.tree.names[name] if isinstance(part, ast.Name)]
 
     def _is_dict_told(self, node: ast.expr) -> bool:
         """Whether an object's attributes only become a text, plain JSON or a set of names."""

@@ -175,8 +175,8 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def finding(rule: str, line: int, detail: str = "") -> Finding:
     """A finding with the outcome and class its rule is published with. Raises KeyError for an unpublished rule."""
-    entry = RULES[rule]
-    return Finding(rule=rule, outcome=entry.outcome, severity=entry.severity, line=line, detail=detail[:300])
+    entry, detail = RULES[rule], detail[:300].encode("utf-8", "backslashreplace").decode()
+    return Finding(rule=rule, outcome=entry.outcome, severity=entry.severity, line=line, detail=detail)
 
 
 def make_report(

@@ -12,7 +12,7 @@ import builtins
 import functools
 from collections import Counter
 
-from arena.gate.words import MODULES
+from arena.gate.words import COMMON_BUILTINS, MODULES
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _OUTER = (ast.Global, ast.Nonlocal)
@@ -28,7 +28,9 @@ _NAMING = ("id", "attr", "arg", "name", "asname", "rest", "names", "kwd_attrs")
 _NAMING_FIELDS = {kind: [field for field in _NAMING if field in kind._fields] for kind in KINDS}
 _NEVER_NODES = ("id", "attr", "arg", "asname", "module", "level", "kind", "type_comment", "conversion", "is_async")
 _PART_FIELDS = {kind: [field for field in kind._fields if field not in _NEVER_NODES] for kind in KINDS}
-_BUILTINS = frozenset(dir(builtins)) | {"__builtins__", "__loader__", "__spec__"}
+# the common ones too where Python started without `site`, as the gate's own process does
+BUILTINS = frozenset(dir(builtins)) | COMMON_BUILTINS
+_BUILTINS = BUILTINS | {"__builtins__", "__loader__", "__spec__"}
 
 
 class Tree:

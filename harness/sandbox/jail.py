@@ -438,7 +438,10 @@ class _Jail(Jail):
         else:
             _await_end(self._pidfd)
             if self.process.returncode is None:
-                _await_end(os.pidfd_open(self.process.pid))  # bubblewrap reaps the jail's first process, then leaves
+                with contextlib.suppress(OSError):  # somebody else took its end
+                    _await_end(
+                        os.pidfd_open(self.process.pid)
+                    )  # bubblewrap reaps the jail's first process, then leaves
         self.process.kill()
         self.process.wait()
         if self._pidfd is not None:

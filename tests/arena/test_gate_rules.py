@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -139,7 +140,7 @@ def test_knowledge_is_the_same_in_any_order_and_another_id_changes_its_hash() ->
     assert one.inputs_sha256 == make_knowledge(reversed(IDS), TEXTS[::-1], [END], RULES).inputs_sha256
     assert one.inputs_sha256 != make_knowledge(IDS[1:], TEXTS, [END], RULES).inputs_sha256
     with pytest.raises(PermissionError):  # nor can a child change it
-        one.file.write(b"x")
+        os.write(one.file.fileno(), b"x")
     assert len(make_knowledge(["12345", "0123456", "a123456", "1234567"], [], [], RULES).product_ids) == 1
 
 
@@ -188,6 +189,21 @@ def test_the_report_is_the_one_of_this_process(source: str | bytes) -> None:
     mine = Author(agent_version_id="cd34", miner_hotkey="two", commitment_block=2, miner_coldkey="three")
     alone = inspect_isolated(source, RULES, knowledge(), neighbours, mine)
     assert alone == inspect(source, RULES, knowledge(), neighbours, mine)
+
+
+ALIKE = {
+    "a builtin that only site gives": ("def agent_main(p):\n    exit()\n", "reject"),
+    "a name that is no text": (f"import os\nget = getattr(os, chr(0xD800))\n{END}", "reject"),
+    "nothing, endlessly often": (f"x = '' * {10**20} + 'a' * -{10**20}\n{END}", "accept"),
+    "an attribute named as a table is": (f"def f(T, o):\n    o.T = {{}}\n    return T[type(o)]\n{END}", "review"),
+}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_here_and_in_a_process_of_its_own_a_source_gets_one_verdict(kind: str) -> None:
+    source, outcome = ALIKE[kind]
+    report = inspect(source, RULES, knowledge())
+    assert (report.outcome, inspect_isolated(source, RULES, knowledge())) == (outcome, report)
 
 
 def test_a_source_that_uses_up_time_is_rejected() -> None:
