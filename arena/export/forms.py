@@ -105,7 +105,7 @@ class ParquetFile:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self.rows = path, 0
-        self._columns: list[list[object]] = [[] for _ in schema().names]
+        self._held: list[tuple[object, ...]] = []
         self._held_chars = 0
         self._writer = pq.ParquetWriter(
             path,
@@ -129,24 +129,22 @@ class ParquetFile:
         facts = (*msgspec.structs.astuple(row.facts), talk.prompt_length)
         messages = _plain(talk.messages, "tool_calls", "echoed_tool_calls", "agent_tool_calls")
         calls = _plain(talk.calls, "surfaced", "ignored_parameters")
-        parts = (messages, _plain_tools(row.tools), *texts[:2], calls)
-        for column, value in zip(self._columns, (*facts, *parts, texts[2]), strict=True):
-            column.append(value)
+        self._held.append((*facts, messages, _plain_tools(row.tools), *texts[:2], calls, texts[2]))
         self.rows += 1
-        if len(self._columns[0]) >= _GROUP_ROWS or self._held_chars >= _GROUP_CHARS:
+        if len(self._held) >= _GROUP_ROWS or self._held_chars >= _GROUP_CHARS:
             self._write_group()
 
     def close(self) -> None:
         """Complete the file."""
-        if self._columns[0]:
+        if self._held:
             self._write_group()
         self._writer.close()
 
     def _write_group(self) -> None:
-        arrays = [pa.array(column, field.type) for column, field in zip(self._columns, schema(), strict=True)]
+        columns = zip(schema(), zip(*self._held, strict=True), strict=True)
+        arrays = [pa.array(column, field.type) for field, column in columns]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema()), row_group_size=_GROUP_ROWS)
-        self._columns = [[] for _ in schema().names]
-        self._held_chars = 0
+        self._held, self._held_chars = [], 0
 
 
 def read_rows(path: Path) -> Iterator[ViewRow]:
