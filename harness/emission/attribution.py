@@ -131,7 +131,8 @@ class ProgramText:
             while stack:
                 value = stack.pop()
                 if isinstance(value, str):
-                    for paragraph in _END.split(_LABEL.sub(r"\1Question", value)):
+                    said = _LABEL.sub(r"\1Question", value) if "Q" in value else value
+                    for paragraph in _END.split(said) if "\n" in said else [said]:
                         words += self._known.get(paragraph) or words_of(paragraph)
                         ends.add(len(words))
                 elif isinstance(value, list):

@@ -43,6 +43,8 @@ _TAG = re.compile(
     r"|</([a-z]\w{0,15})>\s?<\1>",
     re.IGNORECASE,
 )
+# What isn't ASCII, to the end of its word, with what is ASCII between where that is short: pieces have a price, too.
+_FOREIGN = re.compile(r"[^\x00-\x7f](?:[\x00-\x7f]{0,32}+[^\x00-\x7f])*+[^ ]*+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -57,7 +59,7 @@ _CASES = bytes(65 if 65 <= byte <= 90 else 97 if 97 <= byte <= 122 else 32 for b
 # Scripts that set no space between words: each character is a word of its own.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 # The end of a decimal fraction; not of a version's number.
-_ZERO_DECIMALS = re.compile(r"(?<![0-9.])([0-9]++)(?:\.0++|(\.[0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
+_ZERO_DECIMALS = re.compile(r"([0-9](?<![0-9.].)[0-9]*+)(?:\.0++|(\.[0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _ASCII_WORDS = bytes(byte if 48 <= byte <= 57 or 97 <= byte <= 122 else 32 for byte in range(256))
 _SHORT = 64  # characters of a text whose words are kept for the next time
@@ -194,6 +196,17 @@ def _of_code(code: int) -> str:
 
 
 def _plain(text: str) -> str:
+    """Small letters, as Latin as they look. No rule of Unicode reaches over a space: what is ASCII to both sides of one
+    has no more than capitals."""
+    parts, done = list[str](), 0
+    for found in _FOREIGN.finditer(text):
+        start = max(done, text.rfind(" ", done, found.start()) + 1)
+        parts += (text[done:start].lower(), _plain_piece(text[start : found.end()]))
+        done = found.end()
+    return "".join((*parts, text[done:].lower()))
+
+
+def _plain_piece(text: str) -> str:
     if _SURROGATE.search(text):  # halves that JSON escapes wrote apart
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = _HIDDEN.sub(lambda found: chr(ord(found[0]) - 0xE0000), text)
