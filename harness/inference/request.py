@@ -114,7 +114,7 @@ def rebuild(
         raise GuestCallError("A1041", f"model {model!r} is not one of {', '.join(rules.models)}")
     ceiling = max(1, min(limits.completion_tokens_per_call, completion_tokens_left))
     tokens = asked.max_tokens or asked.max_completion_tokens or ceiling
-    fields: dict[str, object] = {"model": model, "max_tokens": min(tokens, ceiling), "messages": messages}
+    fields: dict[str, object] = {"model": model, "max_tokens": min(tokens, ceiling)}
     if asked.temperature is not None:
         highest = rules.temperature_max_e4 / 10_000
         if not asked.temperature <= highest:
@@ -124,8 +124,8 @@ def rebuild(
         fields["seed"] = asked.seed
     fields |= _tools(asked, schemas, rules)
     try:
-        text = foreign_text(fields)
         texts = tuple(foreign_text(message) for message in messages)
+        text = foreign_text(fields | {"messages": [orjson.Fragment(one) for one in texts]})
     except orjson.JSONEncodeError as error:
         raise GuestCallError(BAD_REQUEST, f"the request is not valid Unicode: {error}") from error
     size = len(text.encode())
@@ -167,6 +167,8 @@ def _rebuilt(index: int, asked: AskedMessage, given: Collection[str]) -> dict[st
     def admitted(text: str) -> str:
         """Without control tokens, of which the agent's own are refused: others stand in the catalogue's texts and in
         what a model wrote."""
+        if "<" not in text:
+            return text
         own = [] if asked.role == "tool" else [one[0] for one in CONTROL_TOKEN.finditer(text) if one[0] not in given]
         if own:
             raise GuestCallError(FORCED_TURN, f"message {index}: chat-template control token {own[0]!r} refused")
