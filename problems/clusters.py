@@ -236,21 +236,24 @@ for _base, _size, _names in (
         if len(_name) > 3:
             _UNITS.setdefault(_name + "s", (_base, _size))
 
-_NUMBER = r"\d+(?:\.\d+)?"
+_NUMBER_TAIL = r"\d*(?:\.\d+)?"
+_NUMBER = rf"\d{_NUMBER_TAIL}"
 _UNIT_NAMES = "|".join(re.escape(name) for name in sorted(_UNITS, key=lambda name: (-len(name), name)))
 _UNIT_NAMES += r"|(?<=\d)in(?! ?\d)"  # `12in` is a length, `10 in 1` is none
 _UNITS["in"] = _UNITS["inch"]
 # `500 ml`, `10 x 20 cm`, `40/60/80cm` and `3-5 kg` (a unit for each number), `1/2 inch` (a fraction), `set of 4`
 _MEASURE = re.compile(
-    rf"(?<![a-z0-9.])({_NUMBER}(?: ?[x*×/-] ?{_NUMBER})*)[ -]?({_UNIT_NAMES})(?![a-z0-9])"
-    rf"|\b(?:set|pack|box|bundle) of (\d+)\b"
+    rf"([\dspb])(?:(?<=\d)(?<![a-z0-9.].)({_NUMBER_TAIL}(?: ?[x*×/-] ?{_NUMBER})*)[ -]?({_UNIT_NAMES})(?![a-z0-9])"
+    r"|(?<=\b[spb])(?:(?<=s)et|(?<=p)ack|(?<=b)(?:ox|undle)) of (\d+)\b)"
 )
-_TIMES = re.compile(rf"(?<![a-z0-9./-])({_NUMBER}(?: ?[x*×] ?{_NUMBER})+)(?![a-z0-9])")
+_TIMES = re.compile(rf"\d(?<![a-z0-9./-].){_NUMBER_TAIL}(?: ?[x*×] ?{_NUMBER})+(?![a-z0-9])")
 _FRACTION = re.compile(r"([1-9]|1[0-9]) ?/ ?(2|3|4|8|16|32)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d{1,2}(?!\d))")
 _CODE_DASH = re.compile(  # NES-32 and NES32 are one model; `tape-48mm` is none
-    rf"(?<![a-z0-9])([a-z]{{1,4}})-(?=\d)(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
+    r"-(?=\d)(?:"
+    + "|".join(rf"(?<=(?<![a-z0-9])[a-z]{{{size}}}-)" for size in range(1, 5))
+    + rf")(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
 )
 _WORD = re.compile(r"\d+/\d+|\d+\.\d+|[^\W_]+")
 
@@ -260,17 +263,19 @@ def folded(text: str) -> str:
     plain = text.casefold()
     if not text.isascii():  # in ASCII no letter has an accent or another form
         plain = unicodedata.normalize("NFKD", text).casefold()
-        plain = unicodedata.normalize("NFC", "".join(letter for letter in plain if not unicodedata.combining(letter)))
-    return " ".join(_DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", plain)).split())
+        plain = unicodedata.normalize("NFC", "".join(itertools.filterfalse(unicodedata.combining, plain)))
+    if "," in plain:
+        plain = _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", plain))
+    return " ".join(plain.split())
 
 
 def spoken_words(text: str) -> list[str]:
     """The text's words in order: measures in base units (`0.5 L` is `500ml`), dashes inside model codes closed,
     plurals without their s."""
-    closed = _CODE_DASH.sub(r"\1", folded(text))
-    measured = _TIMES.sub(_dimensions, _MEASURE.sub(_in_base_units, closed))
+    closed = _CODE_DASH.sub("", folded(text))
+    measured = _TIMES.sub(_dimensions, _MEASURE.sub(lambda found: _in_base_units(*found.groups("")), closed))
     return [
-        word[:-1] if len(word) > 3 and word.isalpha() and word[-1] == "s" and word[-2] not in "sui" else word
+        word[:-1] if word[-1] == "s" and len(word) > 3 and word[-2] not in "sui" and word.isalpha() else word
         for word in _WORD.findall(measured)
     ]
 
@@ -290,20 +295,21 @@ def _seller_phrases() -> re.Pattern[str]:
     return re.compile(rf"\b(?:{spoken}|\d+ ?% ?(?:off|less|discount|authentic|original|genuine|legit|new))\b")
 
 
-def _in_base_units(found: re.Match[str]) -> str:
-    if found[3]:
-        return f" {int(found[3])}pcs "
-    base, size = _UNITS[found[2]]
-    if fraction := _FRACTION.fullmatch(found[1]):
+@functools.lru_cache(maxsize=1_024)  # sizes come again and again
+def _in_base_units(first: str, rest: str, unit: str, pieces: str) -> str:
+    if pieces:
+        return f" {int(pieces)}pcs "
+    base, size = _UNITS[unit]
+    if fraction := _FRACTION.fullmatch(first + rest):
         return f" {_exact(Fraction(int(fraction[1]), int(fraction[2])) * size)}{base} "
-    parts = re.split(r"[/-]", found[1])
+    parts = re.split(r"[/-]", first + rest)
     return (
         " " + " ".join("x".join(_exact(Fraction(one) * size) for one in _numbers(part)) + base for part in parts) + " "
     )
 
 
 def _dimensions(found: re.Match[str]) -> str:
-    return " " + "x".join(_exact(Fraction(number)) for number in _numbers(found[1])) + " "
+    return " " + "x".join(_exact(Fraction(number)) for number in _numbers(found[0])) + " "
 
 
 def _numbers(text: str) -> list[str]:

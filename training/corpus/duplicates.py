@@ -30,7 +30,6 @@ import tempfile
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
 from typing import Literal
 
 import msgspec
@@ -119,10 +118,14 @@ _SHARED = (  # what shares no band with another is never compared
     " WHERE key IN (SELECT key FROM band GROUP BY key HAVING count(*) > 1) ORDER BY place, key",
     "DROP TABLE band",
 )
-_MEMBERS = "SELECT place FROM kept WHERE key = ?"
+_MET = "SELECT DISTINCT kept.place FROM shared JOIN kept USING (key) WHERE shared.place = ?"
+_KEEP = (  # in the bands that have room
+    "INSERT INTO kept SELECT key, place FROM shared"
+    " WHERE place = ? AND (SELECT count(*) FROM kept WHERE kept.key = shared.key) < ?"
+)
 
 _ID_DIGITS = 6
-_NUMBER = re.compile(r"[0-9](?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w)")
+_NUMBER = re.compile(r"[0-9](?=[0-9,.])(?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w)")
 _WORD = re.compile(r"\w+")
 _TURN = "\x1e"
 _WORD_OR_SIGN = re.compile(rf"\w+|#|{_TURN}")
@@ -203,16 +206,11 @@ def likenesses(
             found: tuple[bytes] = store.execute("SELECT data FROM print WHERE place = ?", (place,)).fetchone()
             return found[0]
 
-        every = store.execute("SELECT place, number, key FROM print LEFT JOIN shared USING (place) ORDER BY place, key")
-        for (place, number), group in itertools.groupby(every, itemgetter(0, 1)):
-            shared = [key for _, _, key in group if key is not None]
-            members = {key: [one for (one,) in store.execute(_MEMBERS, (key,))] for key in shared}
-            met = sorted({one for found in members.values() for one in found})
-            kept = np.frombuffer(b"".join(map(print_of, met)), _PRINT)
-            likeness = likeness_to(kept, np.frombuffer(print_of(place), _PRINT), near_e4) if met else None
+        for place, number in store.execute("SELECT place, number FROM print ORDER BY place"):
+            kept = np.frombuffer(b"".join(print_of(met) for (met,) in store.execute(_MET, (place,))), _PRINT)
+            likeness = likeness_to(kept, np.frombuffer(print_of(place), _PRINT), near_e4) if len(kept) else None
             if likeness is None:
-                room = [(key, place) for key, found in members.items() if len(found) < _BAND_MEMBERS_MAX]
-                store.executemany("INSERT INTO kept VALUES (?, ?)", room)
+                store.execute(_KEEP, (place, _BAND_MEMBERS_MAX))
             yield number, likeness
 
 
