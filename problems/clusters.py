@@ -251,11 +251,11 @@ _FRACTION = re.compile(r"([1-9]|1[0-9]) ?/ ?(2|3|4|8|16|32)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d{1,2}(?!\d))")
 _CODE_DASH = re.compile(  # NES-32 and NES32 are one model; `tape-48mm` is none
-    r"-(?=\d)(?:"
-    + "|".join(rf"(?<=(?<![a-z0-9])[a-z]{{{size}}}-)" for size in range(1, 5))
-    + rf")(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
+    r"-(?=\d)(?<=[a-z]-)(?<![a-z0-9]{5}-)(?<![0-9][a-z]-)(?<![0-9][a-z]{2}-)(?<![0-9][a-z]{3}-)"
+    rf"(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
 )
 _WORD = re.compile(r"\d+/\d+|\d+\.\d+|[^\W_]+")
+_SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
 def folded(text: str) -> str:
@@ -274,9 +274,10 @@ def spoken_words(text: str) -> list[str]:
     plurals without their s."""
     closed = _CODE_DASH.sub("", folded(text))
     measured = _TIMES.sub(_dimensions, _MEASURE.sub(lambda found: _in_base_units(*found.groups("")), closed))
+    is_plain = measured.isascii() and "/" not in measured and "." not in measured
     return [
         word[:-1] if word[-1] == "s" and len(word) > 3 and word[-2] not in "sui" and word.isalpha() else word
-        for word in _WORD.findall(measured)
+        for word in (measured.translate(_SIGNS).split() if is_plain else _WORD.findall(measured))
     ]
 
 

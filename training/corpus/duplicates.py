@@ -125,7 +125,7 @@ _KEEP = (  # in the bands that have room
 )
 
 _ID_DIGITS = 6
-_NUMBER = re.compile(r"[0-9](?=[0-9,.])(?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w)")
+_NUMBER = re.compile(r"([0-9](?=[0-9,.])(?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w))")
 _WORD = re.compile(r"\w+")
 _TURN = "\x1e"
 _WORD_OR_SIGN = re.compile(rf"\w+|#|{_TURN}")
@@ -143,17 +143,14 @@ def normal_words(trace: Trace) -> list[bytes]:
         if message.role == "assistant":
             parts += (_TURN, message.reasoning, message.content)
             parts += [f"{call.name} {_even(call.arguments)}" for call in message.calls]
-    names: dict[str, str] = {}
-
-    def named(match: re.Match[str]) -> str:
-        number = match[0]
-        if len(number) == 1:
-            return number
-        if number.isdigit() and len(number) >= _ID_DIGITS:
-            return names.setdefault(number, f"id{len(names)}")
-        return "#"
-
-    text = _NUMBER.sub(named, "\n".join(parts).lower())
+    pieces = _NUMBER.split("\n".join(parts).lower())  # every other one is a number
+    ids = (f"id{number}" for number in itertools.count())
+    named = {
+        number: number if len(number) == 1 else next(ids) if number.isdigit() and len(number) >= _ID_DIGITS else "#"
+        for number in dict.fromkeys(pieces[1::2])
+    }
+    pieces[1::2] = map(named.__getitem__, pieces[1::2])
+    text = "".join(pieces)
     if text.isascii():  # the same words in half the time
         return text.replace("#", " # ").replace(_TURN, f" {_TURN} ").encode().translate(_BLANKED).split()
     return [word.encode("utf-8", "surrogatepass") for word in _WORD_OR_SIGN.findall(text)]
