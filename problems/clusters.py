@@ -236,23 +236,21 @@ for _base, _size, _names in (
         if len(_name) > 3:
             _UNITS.setdefault(_name + "s", (_base, _size))
 
-_NUMBER_TAIL = r"\d*(?:\.\d+)?"
-_NUMBER = rf"\d{_NUMBER_TAIL}"
+_NUMBER = r"\d+(?:\.\d+)?"
 _UNIT_NAMES = "|".join(re.escape(name) for name in sorted(_UNITS, key=lambda name: (-len(name), name)))
 _UNIT_NAMES += r"|(?<=\d)in(?! ?\d)"  # `12in` is a length, `10 in 1` is none
 _UNITS["in"] = _UNITS["inch"]
 # `500 ml`, `10 x 20 cm`, `40/60/80cm` and `3-5 kg` (a unit for each number), `1/2 inch` (a fraction), `set of 4`
 _MEASURE = re.compile(
-    rf"([\dspb])(?:(?<=\d)(?<![a-z0-9.].)({_NUMBER_TAIL}(?: ?[x*×/-] ?{_NUMBER})*)[ -]?({_UNIT_NAMES})(?![a-z0-9])"
-    r"|(?<=\b[spb])(?:(?<=s)et|(?<=p)ack|(?<=b)(?:ox|undle)) of (\d+)\b)"
+    rf"(?<![a-z0-9.])({_NUMBER}(?: ?[x*×/-] ?{_NUMBER})*)[ -]?({_UNIT_NAMES})(?![a-z0-9])"
+    rf"|\b(?:set|pack|box|bundle) of (\d+)\b"
 )
-_TIMES = re.compile(rf"\d(?<![a-z0-9./-].){_NUMBER_TAIL}(?: ?[x*×] ?{_NUMBER})+(?![a-z0-9])")
+_TIMES = re.compile(rf"(?<![a-z0-9./-])({_NUMBER}(?: ?[x*×] ?{_NUMBER})+)(?![a-z0-9])")
 _FRACTION = re.compile(r"([1-9]|1[0-9]) ?/ ?(2|3|4|8|16|32)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d{1,2}(?!\d))")
 _CODE_DASH = re.compile(  # NES-32 and NES32 are one model; `tape-48mm` is none
-    r"-(?=\d)(?<=[a-z]-)(?<![a-z0-9]{5}-)(?<![0-9][a-z]-)(?<![0-9][a-z]{2}-)(?<![0-9][a-z]{3}-)"
-    rf"(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
+    rf"(?<![a-z0-9])([a-z]{{1,4}})-(?=\d)(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
 )
 _WORD = re.compile(r"\d+/\d+|\d+\.\d+|[^\W_]+")
 _SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
@@ -272,8 +270,9 @@ def folded(text: str) -> str:
 def spoken_words(text: str) -> list[str]:
     """The text's words in order: measures in base units (`0.5 L` is `500ml`), dashes inside model codes closed,
     plurals without their s."""
-    closed = _CODE_DASH.sub("", folded(text))
-    measured = _TIMES.sub(_dimensions, _MEASURE.sub(lambda found: _in_base_units(*found.groups("")), closed))
+    plain = folded(text)
+    closed = _CODE_DASH.sub(r"\1", plain) if "-" in plain else plain
+    measured = _TIMES.sub(_dimensions, _MEASURE.sub(_in_base_units, closed))
     is_plain = measured.isascii() and "/" not in measured and "." not in measured
     return [
         word[:-1] if word[-1] == "s" and len(word) > 3 and word[-2] not in "sui" and word.isalpha() else word
@@ -296,21 +295,20 @@ def _seller_phrases() -> re.Pattern[str]:
     return re.compile(rf"\b(?:{spoken}|\d+ ?% ?(?:off|less|discount|authentic|original|genuine|legit|new))\b")
 
 
-@functools.lru_cache(maxsize=1_024)  # sizes come again and again
-def _in_base_units(first: str, rest: str, unit: str, pieces: str) -> str:
-    if pieces:
-        return f" {int(pieces)}pcs "
-    base, size = _UNITS[unit]
-    if fraction := _FRACTION.fullmatch(first + rest):
+def _in_base_units(found: re.Match[str]) -> str:
+    if found[3]:
+        return f" {int(found[3])}pcs "
+    base, size = _UNITS[found[2]]
+    if fraction := _FRACTION.fullmatch(found[1]):
         return f" {_exact(Fraction(int(fraction[1]), int(fraction[2])) * size)}{base} "
-    parts = re.split(r"[/-]", first + rest)
+    parts = re.split(r"[/-]", found[1])
     return (
         " " + " ".join("x".join(_exact(Fraction(one) * size) for one in _numbers(part)) + base for part in parts) + " "
     )
 
 
 def _dimensions(found: re.Match[str]) -> str:
-    return " " + "x".join(_exact(Fraction(number)) for number in _numbers(found[0])) + " "
+    return " " + "x".join(_exact(Fraction(number)) for number in _numbers(found[1])) + " "
 
 
 def _numbers(text: str) -> list[str]:
