@@ -132,8 +132,19 @@ def _apart(what: str, server: EmbeddedServer, uri: str, out: str) -> tuple[Measu
     return msgspec.json.decode(printed, type=Measured), peak_mb
 
 
+class NoPandas:
+    """As in a validator's install: pyarrow imports it where it finds it, at the first array."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Finds nothing, and nobody after it finds pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
 def run_alone() -> None:
     """The program of that process: what to do from its arguments, the result as JSON."""
+    sys.meta_path.insert(0, NoPandas)
     what, dsn, uri, out = sys.argv[1:]
     count, seconds = asyncio.run(_export(dsn, uri, Path(out)) if what == "export" else _verify(dsn))
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

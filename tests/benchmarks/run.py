@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import subprocess
 import sys
+import tempfile
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,15 +35,18 @@ def modules(wanted: Sequence[str]) -> list[str]:
 
 
 def measure(names: Sequence[str], console: Console) -> tuple[list[Row], list[str]]:
-    """Rows of all benchmarks, and the names of those that failed."""
+    """Rows of all benchmarks, each in a process of its own, and the names of those that failed: what one leaves in
+    memory is looked through by the next one's garbage collector."""
     rows: list[Row] = []
     failed: list[str] = []
     for name in names:
         started, before_ms = time.perf_counter(), measured_loop_ms()
-        try:
-            found = list(importlib.import_module(f"tests.benchmarks.{name}").measure())
-        except Exception:  # noqa: BLE001 - shown whole and counted; the other figures are still wanted
-            traceback.print_exc()
+        with tempfile.NamedTemporaryFile() as kept:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.benchmarks.run", name, "--rows", kept.name], check=False
+            )
+            found = msgspec.json.decode(kept.read(), type=list[Row]) if done.returncode == 0 else None
+        if found is None:  # its traceback stands above; the other figures are still wanted
             failed.append(name)
             continue
         loop_ms = (before_ms + measured_loop_ms()) / 2
@@ -75,11 +79,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmarks; exit code 1 when one of them failed."""
     parser = argparse.ArgumentParser(description="Measure, print a table, write build/bench.json.")
     parser.add_argument("part", nargs="*", help="only benchmarks whose file name contains one of these")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="run one in this process and write its rows there")
     console = Console(stderr=True)
-    wanted = parser.parse_args(argv).part
-    names = modules(wanted)
+    given = parser.parse_args(argv)
+    names = modules(given.part)
     if not names:
         parser.error(f"no such benchmark; there are {', '.join(modules([]))}")
+    if given.rows:
+        found = list(importlib.import_module(f"tests.benchmarks.{names[0]}").measure())
+        given.rows.write_bytes(msgspec.json.encode(found))
+        return 0
     load = Row(name=LOAD, value=os.getloadavg()[0], unit="processes", baseline=0)
     found, failed = measure(names, console)
     rows = [load, *found]
