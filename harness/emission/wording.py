@@ -97,12 +97,7 @@ def _words_of(text: str) -> Words:
         text = _TAG.sub(" ", text)
     if b"aAa" in text.encode("utf-8", "surrogatepass").translate(_CASES):
         text = _HUMPS.sub(lambda found: _HUMP.sub(" ", found[0]), text)
-    if text.isascii():
-        text = text.lower()
-    else:  # white space is a border of every form, so words in ASCII are plain as they are
-        parts = text.split()
-        plain = iter(_plain("\n".join(part for part in parts if not part.isascii())).split("\n"))
-        text = " ".join(part.lower() if part.isascii() else next(plain) for part in parts)
+    text = text.lower() if text.isascii() else _plain(text)
     if "." in text:
         text = _ZERO_DECIMALS.sub(lambda found: found[1] + (found[2] or ""), text)
     found = text.encode().translate(_ASCII_WORDS).decode().split() if text.isascii() else _WORD.findall(text)
@@ -201,8 +196,8 @@ def _of_code(code: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """Small letters, as Latin as they look. No rule of Unicode reaches over a space: what is ASCII to both sides of one
-    has no more than capitals."""
+    """Small letters, as Latin as they look. No rule of Unicode reaches over a space, so only pieces that hold more than
+    ASCII need the rules; the rest is put into small letters."""
     parts, done = list[str](), 0
     for found in _FOREIGN.finditer(text):
         start = max(done, text.rfind(" ", done, found.start()) + 1)

@@ -439,9 +439,8 @@ class _Jail(Jail):
             _await_end(self._pidfd)
             if self.process.returncode is None:
                 with contextlib.suppress(OSError):  # somebody else took its end
-                    _await_end(
-                        os.pidfd_open(self.process.pid)
-                    )  # bubblewrap reaps the jail's first process, then leaves
+                    # bubblewrap reaps the jail's first process, then leaves
+                    _await_end(os.pidfd_open(self.process.pid))
         self.process.kill()
         self.process.wait()
         if self._pidfd is not None:

@@ -255,8 +255,14 @@ def serve_probes(registry: CollectorRegistry, state_dir: Path, now_ms: Callable[
     from prometheus_client import make_wsgi_app
     from prometheus_client.exposition import ThreadingWSGIServer
 
-    # a slow client's connection ends after 10 s; requests of probes are no events
-    handler = type("ProbeHandler", (WSGIRequestHandler,), {"timeout": 10, "log_message": lambda *_: None})
+    class ProbeHandler(WSGIRequestHandler):
+        """Ends a slow client's connection; requests of probes are no events."""
+
+        timeout = 10  # seconds
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
     metrics = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
@@ -274,7 +280,7 @@ def serve_probes(registry: CollectorRegistry, state_dir: Path, now_ms: Callable[
         return [msgspec.json.encode({"is_running": status.is_running, "points": points})]
 
     try:
-        server = make_server(host, port, answer, server_class=ThreadingWSGIServer, handler_class=handler)
+        server = make_server(host, port, answer, server_class=ThreadingWSGIServer, handler_class=ProbeHandler)
     except OSError as error:
         told, fix = f"metrics_port {port} of {host} cannot be had: {error.strerror}", f"--metrics-port {port + 1}"
         raise ArenaError("V2014", told, fix=f"{fix}, or 0 for none") from error
