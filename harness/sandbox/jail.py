@@ -343,24 +343,24 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
         with contextlib.ExitStack() as stack:
             uid = None if self.entry == "user" else stack.enter_context(lease_uid())
             group = stack.enter_context(open_group(self.cgroups, limits))
+            bubblewraps_uid = uid if self.entry == "root-userns" else None  # cannot enter a group of root's
             filter_read, filter_write = os.pipe()
             info_read, info_write = os.pipe()
             stack.callback(os.close, info_read)
             try:
                 os.write(filter_write, self.program)  # a filter is smaller than a pipe's buffer
                 os.close(filter_write)
-                process = start_process(
-                    self._command(limits, filter_fd=filter_read, info_fd=info_write),
-                    {},
-                    descriptors=(filter_read, info_write),
-                    uid=uid if self.entry == "root-userns" else None,
-                )
+                command = self._command(limits, filter_fd=filter_read, info_fd=info_write)
+                if group is not None and bubblewraps_uid is None:
+                    command = group.entering(command)
+                descriptors = (filter_read, info_write)
+                process = start_process(command, {}, descriptors=descriptors, uid=bubblewraps_uid)
             finally:
                 os.close(filter_read)
                 os.close(info_write)
             identity = uid if self.entry == "root" else None
             bounds = port.build_bounds(limits, identity=identity, is_alone_with_uid=True)
-            return _Jail(info_read, process, limits, bounds, stack.pop_all(), group)
+            return _Jail(info_read, bubblewraps_uid is None, process, limits, bounds, stack.pop_all(), group)
 
     def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
         command = [str(self.binary), "--die-with-parent", "--new-session", "--clearenv"]
@@ -386,19 +386,20 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
 class _Jail(Jail):
     """A jail with namespaces: the first process in it is all that must be killed."""
 
-    def __init__(self, info_fd: int, *started: Any) -> None:
-        """`info_fd` is where bubblewrap's account of the jail can be read; the rest is any jail's."""
+    def __init__(self, info_fd: int, is_in_group: bool, *started: Any) -> None:
+        """`info_fd` is where bubblewrap's account of the jail can be read; `is_in_group`: it was started in the group,
+        where there is one; the rest is any jail's."""
         super().__init__(*started)
-        self._info_fd = info_fd
+        self._info_fd, self._is_in_group = info_fd, is_in_group
         self._first_pid = 0
         self._pidfd: int | None = None
         self._folders: list[int] = []
 
     def take_hold(self) -> None:
-        """Find the jail's first process, put all of it into the group, open the folders to be counted."""
+        """Find the jail's first process, put what was started outside into the group, open the folders to be counted."""
         self._first_pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
         self._pidfd = os.pidfd_open(self._first_pid)
-        if self.group is not None:
+        if self.group is not None and not self._is_in_group:
             # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
             for pid in descendants(self._first_pid):
                 self.group.add(pid)

@@ -228,6 +228,8 @@ _PREFIX = "arena-jail-"
 _NO_LIMIT_BYTES = 1 << 60
 _SERIALS = itertools.count(1)  # of this process, whichever sandbox asks
 _NAME = re.compile(rf"{_PREFIX}(\d+)-\d+")
+# Puts itself into each group that is named before `--`, and becomes the command behind it.
+_ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit; shift; done; shift; exec "$@"'
 # The memory controller's files: what may be taken, with swap, and what was killed for it.
 _MEMORY = {
     "v1": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"),
@@ -256,6 +258,12 @@ class Cgroups(msgspec.Struct, frozen=True, kw_only=True):
             return None
         # v1 writes "no limit" as the largest number of pages
         return int(value) if value.isdigit() and int(value) < _NO_LIMIT_BYTES else None
+
+    def entering(self, command: list[str]) -> list[str]:
+        """`command`, begun in the group: so are all that it starts. To move a process that runs, the kernel waits some
+        10 ms in which nothing on the host can start; v1 does not for one that moves itself."""
+        entry = "tasks" if self.version == "v1" else "cgroup.procs"
+        return ["/bin/sh", "-c", _ENTER, "sh", *(str(path / entry) for path in self.directories()), "--", *command]
 
     def add(self, pid: int) -> None:
         """Move a process into the group; its later children are born there."""
