@@ -342,7 +342,8 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
         ArenaError V2002 when it cannot be."""
         with contextlib.ExitStack() as stack:
             uid = None if self.entry == "user" else stack.enter_context(lease_uid())
-            group = stack.enter_context(open_group(self.cgroups, limits))
+            with_bubblewrap = msgspec.structs.replace(limits, processes=limits.processes + 1)
+            group = stack.enter_context(open_group(self.cgroups, with_bubblewrap))
             bubblewraps_uid = uid if self.entry == "root-userns" else None  # cannot enter a group of root's
             filter_read, filter_write = os.pipe()
             info_read, info_write = os.pipe()

@@ -116,18 +116,21 @@ def test_groups_left_by_dead_hosts_are_swept_and_others_stay(tmp_path):
     assert (dead.exists(), alive.exists(), foreign.exists()) == (False, True, True)
 
 
-def test_a_real_group_holds_a_process_and_is_gone_afterwards():
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_real_group_holds_a_process_and_is_gone_afterwards(is_moved):
     found = host.find_cgroups()
     if not isinstance(found, host.Cgroups):
         pytest.skip(f"no writable cgroup: {found}")
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        with host.open_group(found, EpisodeLimits(memory_bytes=64 << 20, processes=8)) as group:
-            group.add(child.pid)
-            own = found.memory.glob(f"arena-jail-{os.getpid()}-*")
-            (directory,) = (one for one in own if str(child.pid) in (one / "cgroup.procs").read_text().split())
-            assert (found.pids / directory.name / "pids.max").read_text() == "8\n"
+    command, pipe = [sys.executable, "-c", "print(flush=True); input()"], subprocess.PIPE
+    with host.open_group(found, EpisodeLimits(memory_bytes=64 << 20, processes=8)) as group:
+        with subprocess.Popen(command if is_moved else group.entering(command), stdin=pipe, stdout=pipe) as child:
+            child.stdout.readline()
+            if is_moved:
+                group.add(child.pid)
+            for directory in group.directories():
+                assert (directory / "cgroup.procs").read_text().split() == [str(child.pid)]
+            assert (group.pids / "pids.max").read_text() == "8\n"
             assert not group.was_out_of_memory()
             assert group.cpu is None or group.cpu_time_s() >= 0
             child.stdin.close()
-            child.wait()
-        assert not directory.exists()
+    assert not any(directory.exists() for directory in group.directories())

@@ -16,6 +16,7 @@ guest ->  final      {"claim": any} or {"error": str, "kind": str}         no id
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -179,6 +180,8 @@ def _final(init: dict[str, object], frame_bytes: int) -> dict[str, object]:
 def main() -> None:
     """Serve one run, then wait for the host to end it."""
     channel = _open_channel()
+    gc.freeze()
+    gc.enable()
     channel.send({"jsonrpc": "2.0", "method": "ready", "params": {"python": sys.version.split()[0]}})
     bounds = channel.receive()["params"]
     assert isinstance(bounds, dict)
