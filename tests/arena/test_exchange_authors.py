@@ -164,6 +164,8 @@ ATTACKS: dict[str, Change] = {
     "rows of another validator": lambda rows: [replace(row, validator="5Other") for row in rows],
     "the signature of another record": lambda rows: [replace(rows[0], signature=rows[1].signature), *rows[1:]],
     "a body": lambda rows: [replace(rows[0], body=msgspec.Raw(b"{}")), *rows[1:]],
+    "a whole record that says it is withheld": lambda rows: [replace(rows[0], withheld="unreleased"), *rows[1:]],
+    "a stub that does not": lambda rows: [*rows[:8], replace(rows[8], withheld=None)],
     "a malformed hash": lambda rows: [replace(rows[0], content_sha256="zz"), *rows[1:]],
     "a row beyond the note": lambda rows: [*rows, replace(rows[-1], seq=rows[-1].seq + 1)],
     "nothing": lambda rows: [],
