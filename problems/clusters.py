@@ -236,23 +236,27 @@ for _base, _size, _names in (
         if len(_name) > 3:
             _UNITS.setdefault(_name + "s", (_base, _size))
 
-_NUMBER = r"\d+(?:\.\d+)?"
+_DIGITS = r"\d*(?:\.\d+)?"  # after the first
+_NUMBER = rf"\d{_DIGITS}"
 _UNIT_NAMES = "|".join(re.escape(name) for name in sorted(_UNITS, key=lambda name: (-len(name), name)))
 _UNIT_NAMES += r"|(?<=\d)in(?! ?\d)"  # `12in` is a length, `10 in 1` is none
 _UNITS["in"] = _UNITS["inch"]
-# `500 ml`, `10 x 20 cm`, `40/60/80cm` and `3-5 kg` (a unit for each number), `1/2 inch` (a fraction), `set of 4`
-_MEASURE = re.compile(
-    rf"(?<![a-z0-9.])({_NUMBER}(?: ?[x*×/-] ?{_NUMBER})*)[ -]?({_UNIT_NAMES})(?![a-z0-9])"
-    rf"|\b(?:set|pack|box|bundle) of (\d+)\b"
-)
-_TIMES = re.compile(rf"(?<![a-z0-9./-])({_NUMBER}(?: ?[x*×] ?{_NUMBER})+)(?![a-z0-9])")
+
+# `500 ml`, `10 x 20 cm`, `40/60/80cm` and `3-5 kg` (a unit for each number), `1/2 inch` (a fraction), `set of 4`.
+# What such a number must not follow stands behind its first digit: digits are quick to look for.
+_MEASURE = re.compile(rf"(\d(?<![a-z0-9.]\d){_DIGITS}(?: ?[x*×/-] ?{_NUMBER})*)[ -]?({_UNIT_NAMES})(?![a-z0-9])")
+_MEASURE_OR_SET = re.compile(rf"{_MEASURE.pattern}|\b(?:set|pack|box|bundle) of (\d+)\b")
+_OF_NUMBER = re.compile(r" of \d")  # in every such set
+_TIMES = re.compile(rf"(\d(?<![a-z0-9./-]\d){_DIGITS}(?: ?[x*×] ?{_NUMBER})+)(?![a-z0-9])")
 _FRACTION = re.compile(r"([1-9]|1[0-9]) ?/ ?(2|3|4|8|16|32)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d{1,2}(?!\d))")
+_LETTERS_BEFORE = "|".join(rf"(?<=(?<![a-z0-9])[a-z]{{{letters}}}-)" for letters in range(1, 5))
 _CODE_DASH = re.compile(  # NES-32 and NES32 are one model; `tape-48mm` is none
-    rf"(?<![a-z0-9])([a-z]{{1,4}})-(?=\d)(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
+    rf"-(?=\d)(?:{_LETTERS_BEFORE})(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
 )
 _WORD = re.compile(r"\d+/\d+|\d+\.\d+|[^\W_]+")
+_JOINED = re.compile(r"\d[./]\d")  # by what parts words elsewhere
 _SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
@@ -270,38 +274,41 @@ def folded(text: str) -> str:
 def spoken_words(text: str) -> list[str]:
     """The text's words in order: measures in base units (`0.5 L` is `500ml`), dashes inside model codes closed,
     plurals without their s."""
-    plain = folded(text)
-    closed = _CODE_DASH.sub(r"\1", plain) if "-" in plain else plain
-    measured = _TIMES.sub(_dimensions, _MEASURE.sub(_in_base_units, closed))
-    is_plain = measured.isascii() and "/" not in measured and "." not in measured
+    closed = _CODE_DASH.sub("", folded(text))
+    measures = _MEASURE_OR_SET if _OF_NUMBER.search(closed) else _MEASURE
+    measured = _TIMES.sub(_dimensions, measures.sub(lambda found: _in_base_units(*found.groups()), closed))
+    is_plain = measured.isascii() and not _JOINED.search(measured)
     return [
         word[:-1] if word[-1] == "s" and len(word) > 3 and word[-2] not in "sui" and word.isalpha() else word
         for word in (measured.translate(_SIGNS).split() if is_plain else _WORD.findall(measured))
     ]
 
 
-@functools.lru_cache(maxsize=65_536)
+@functools.lru_cache(maxsize=8_192)
 def title_key(title: str) -> str:
     """The title's telling words, each once, sorted, with a blank between them. Never empty."""
     plain = folded(title)
     words = set(spoken_words(_seller_phrases().sub(" ", plain)))
-    telling = words - word_list("stop") - word_list("seller")
+    telling = words.difference(word_list("stop"), word_list("seller"))
     return " ".join(sorted(telling or set(spoken_words(plain)))) or f"={plain or title}"
 
 
 @functools.cache
 def _seller_phrases() -> re.Pattern[str]:
-    spoken = "|".join(phrase.replace("+", "[ -]?") for phrase in sorted(word_list("seller phrases"), reverse=True))
+    phrases = (phrase.replace("+", "[ -]?") for phrase in sorted(word_list("seller phrases"), reverse=True))
+    by_letter = itertools.groupby(phrases, lambda phrase: phrase[0])  # the fewer to try at a word, the quicker
+    spoken = "|".join(f"{letter}(?:{'|'.join(one[1:] for one in some)})" for letter, some in by_letter)
     return re.compile(rf"\b(?:{spoken}|\d+ ?% ?(?:off|less|discount|authentic|original|genuine|legit|new))\b")
 
 
-def _in_base_units(found: re.Match[str]) -> str:
-    if found[3]:
-        return f" {int(found[3])}pcs "
-    base, size = _UNITS[found[2]]
-    if fraction := _FRACTION.fullmatch(found[1]):
+@functools.lru_cache(maxsize=1_024)  # few are written again and again
+def _in_base_units(said: str | None, unit: str, pieces: str | None = None) -> str:
+    if said is None:
+        return f" {int(pieces or '')}pcs "
+    base, size = _UNITS[unit]
+    if fraction := _FRACTION.fullmatch(said):
         return f" {_exact(Fraction(int(fraction[1]), int(fraction[2])) * size)}{base} "
-    parts = re.split(r"[/-]", found[1])
+    parts = re.split(r"[/-]", said)
     return (
         " " + " ".join("x".join(_exact(Fraction(one) * size) for one in _numbers(part)) + base for part in parts) + " "
     )
