@@ -128,8 +128,8 @@ _ID_DIGITS = 6
 _NUMBER = re.compile(r"([0-9](?=[0-9,.])(?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w))")
 _WORD = re.compile(r"\w+")
 _TURN = "\x1e"
-_WORD_OR_SIGN = re.compile(rf"\w+|#|{_TURN}")
-_BLANKED = bytes(code if chr(code).isalnum() or chr(code) in f"_#{_TURN}" else 32 for code in range(128)).ljust(256)
+_ODD_SIGN = re.compile(r"[^\x00-\x7f\w]")
+_BLANKED = bytes(code if code > 127 or chr(code).isalnum() or chr(code) in f"_#{_TURN}" else 32 for code in range(256))
 
 _Words = NDArray[np.uint64]
 
@@ -150,10 +150,10 @@ def normal_words(trace: Trace) -> list[bytes]:
         for number in dict.fromkeys(pieces[1::2])
     }
     pieces[1::2] = map(named.__getitem__, pieces[1::2])
-    text = "".join(pieces)
-    if text.isascii():  # the same words in half the time
-        return text.replace("#", " # ").replace(_TURN, f" {_TURN} ").encode().translate(_BLANKED).split()
-    return [word.encode("utf-8", "surrogatepass") for word in _WORD_OR_SIGN.findall(text)]
+    text = "".join(pieces).replace("#", " # ").replace(_TURN, f" {_TURN} ")
+    if not text.isascii():
+        text = _ODD_SIGN.sub(" ", text)
+    return text.encode().translate(_BLANKED).split()
 
 
 def fingerprint(trace: Trace) -> Fingerprint:
@@ -243,13 +243,21 @@ _BAND_SALT = np.random.default_rng(_SEED + 1).integers(0, 2**63, _BANDS, np.uint
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
 
-@functools.lru_cache(maxsize=1 << 16)  # the common ones are met again and again
-def _hash(word: bytes) -> int:
-    return zlib.crc32(word) << 32 | zlib.crc32(word, 0x5EED)
+class _HashOfWord(dict[bytes, int]):
+    """Hashes by word: the common ones are met again and again."""
+
+    def __missing__(self, word: bytes) -> int:
+        if len(self) >= 1 << 16:
+            self.clear()
+        self[word] = made = zlib.crc32(word) << 32 | zlib.crc32(word, 0x5EED)
+        return made
+
+
+_HASH = _HashOfWord()
 
 
 def _hashes(words: Sequence[bytes]) -> _Words:
-    return np.fromiter(map(_hash, words), np.uint64, len(words))
+    return np.fromiter(map(_HASH.__getitem__, words), np.uint64, len(words))
 
 
 def _digest(values: _Words, hashes: int) -> bytes:

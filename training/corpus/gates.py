@@ -342,10 +342,12 @@ class Guard:
         pool = self._pool_of_cluster.get(facts.cluster_id or "")
         if pool not in (None, self._admits):
             return "leak", f"its cluster is held out for {pool}"
+        is_vouched = trace.source.kind == "arena" and facts.cluster_id is not None
+        if self._partition is None and not self._ids:
+            return None if is_vouched else ("leak", "no held-out problems are known to hold it against")
         ids = answered(trace)
         titles = _titles(trace, ids)
         pools = self._pools_of_answer(ids, titles)
-        is_vouched = trace.source.kind == "arena" and facts.cluster_id is not None
         if is_vouched:
             pools -= {TRAINED}  # a row of `dev` may name what is trained on; the other way round it may not
         if pools:
@@ -353,8 +355,6 @@ class Guard:
         if is_vouched:
             return None
         # its cluster is unproven, and its answer not held out: it is compared by its query, by resemblance
-        if self._partition is None and not self._ids:
-            return "leak", "no held-out problems are known to hold it against"
         # a row can name another query than the one its model read
         said = (message.content for message in trace.messages if message.role == "user")
         asked = tuple(dict.fromkeys(text for text in (trace.query, *said) if text))
