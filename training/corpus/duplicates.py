@@ -21,7 +21,6 @@ ranks far below the one or two that its problem may keep, and the cost stays lin
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import itertools
 import re
@@ -30,7 +29,7 @@ import tempfile
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import IO, Any, Literal
 
 import msgspec
 import numpy as np
@@ -41,25 +40,16 @@ from training.corpus.gates import query_of
 from training.corpus.model import Fingerprint, Trace
 
 
-@contextlib.contextmanager
-def scratch() -> Iterator[sqlite3.Connection]:
-    """An empty database in a file without a name, where the system puts what is temporary.
-
-    Raises OSError or sqlite3.Error when the disk does not take it.
+def sorted_on_disk(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Pairs by key, then by value, whatever their number, in an empty database where the system puts what is temporary.
+    Raises OSError or sqlite3.Error when the disk is full.
     """
     with tempfile.NamedTemporaryFile() as file:  # SQLite has it open when the name goes
         store = sqlite3.connect(file.name, isolation_level=None, check_same_thread=False)
         for pragma in ("journal_mode = OFF", "locking_mode = EXCLUSIVE", "synchronous = OFF", "cache_size = -8192"):
             store.execute(f"PRAGMA {pragma}")
-        store.execute("CREATE TABLE opened (here)")
-    with contextlib.closing(store):
-        yield store
-
-
-def sorted_on_disk(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Pairs by key, then by value, whatever their number. Raises OSError or sqlite3.Error when the disk is full."""
-    with scratch() as store:
         store.execute("CREATE TABLE pair (key BLOB, value BLOB)")
+    with contextlib.closing(store):
         store.execute("BEGIN")
         store.executemany("INSERT INTO pair VALUES (?, ?)", pairs)
         store.execute("COMMIT")
@@ -98,6 +88,7 @@ _PHRASE_HASHES, _SEARCH_HASHES = _BANDS * _PHRASE_ROWS, _BANDS * _SEARCH_ROWS
 _SEED = 20_260_801
 _BAND_MEMBERS_MAX = 32
 _BATCH = 64  # fingerprints put down at a time
+_ZEROS = 1 << 18  # likewise
 _PRINT = np.dtype(  # a fingerprint on disk
     [
         ("normal_sha", "<u8", (2,)),
@@ -105,24 +96,7 @@ _PRINT = np.dtype(  # a fingerprint on disk
         ("searched", "<u4", (_SEARCH_HASHES,)),
     ]
 )
-_PRINTS_HELD = 4_096  # a kilobyte each
-_TABLES = (
-    "CREATE TABLE print (place INTEGER PRIMARY KEY, number INTEGER, data BLOB)",
-    "CREATE TABLE band (key INTEGER, place INTEGER)",
-    "CREATE TABLE shared (place INTEGER, key INTEGER, PRIMARY KEY (place, key)) WITHOUT ROWID",
-    "CREATE TABLE kept (key INTEGER, place INTEGER, PRIMARY KEY (key, place)) WITHOUT ROWID",
-)
-_SHARED = (  # what shares no band with another is never compared
-    "CREATE INDEX by_key ON band (key, place)",
-    "INSERT OR IGNORE INTO shared SELECT place, key FROM band"
-    " WHERE key IN (SELECT key FROM band GROUP BY key HAVING count(*) > 1) ORDER BY place, key",
-    "DROP TABLE band",
-)
-_MET = "SELECT DISTINCT kept.place FROM shared JOIN kept USING (key) WHERE shared.place = ?"
-_KEEP = (  # in the bands that have room
-    "INSERT INTO kept SELECT key, place FROM shared"
-    " WHERE place = ? AND (SELECT count(*) FROM kept WHERE kept.key = shared.key) < ?"
-)
+_ROOM = 1 + np.arange(_BAND_MEMBERS_MAX)  # of the kept of a band, behind how many they are
 
 _ID_DIGITS = 6
 _NUMBER = re.compile(r"([0-9](?=[0-9,.])(?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w))")
@@ -179,36 +153,66 @@ def likenesses(
     """Of fingerprints offered best first, each with a number that stands for it: what it is to those kept before it.
 
     None is one that is kept; what repeats it is not, and nothing is compared with that. `near_e4` None finds exact
-    duplicates only. All are taken before the first answer; they lie on disk. Raises OSError or
-    sqlite3.Error when the disk does not take them.
+    duplicates only. All are taken before the first answer; they lie on disk. Raises OSError when the disk does not
+    take them.
     """
-    with scratch() as store:
-        for line in _TABLES:
-            store.execute(line)
-        store.execute("BEGIN")
-        coming, first = iter(offered), 0
+    numbers, coming = array("Q"), iter(offered)
+    with tempfile.TemporaryFile() as prints_file, tempfile.TemporaryFile() as keys_file:
         while batch := list(itertools.islice(coming, _BATCH)):
-            packed = [one.normal_sha + one.phrases + one.searched for _, one in batch]
-            keys = _band_keys(np.frombuffer(b"".join(packed), _PRINT), is_near=near_e4 is not None).view(np.int64)
-            rows = ((first + at, batch[at][0], data) for at, data in enumerate(packed))
-            store.executemany("INSERT INTO print VALUES (?, ?, ?)", rows)
-            bands = ((key, first + at) for at, row in enumerate(keys.tolist()) for key in row)
-            store.executemany("INSERT INTO band VALUES (?, ?)", bands)
-            first += len(batch)
-        for line in _SHARED:
-            store.execute(line)
+            packed = b"".join(one.normal_sha + one.phrases + one.searched for _, one in batch)
+            prints_file.write(packed)
+            keys_file.write(_band_keys(np.frombuffer(packed, _PRINT), is_near=near_e4 is not None).tobytes())
+            numbers.extend(number for number, _ in batch)
+        if not numbers:
+            return
+        prints = _mapped(prints_file, _PRINT)
+        bands = _Bands(_mapped(keys_file, np.dtype(np.int64)).reshape(len(numbers), -1))
+    for place, number in enumerate(numbers):
+        met = bands.kept_beside(place)
+        likeness = likeness_to(prints[met], prints[place], near_e4) if len(met) else None
+        if likeness is None:
+            bands.keep(place)
+        yield number, likeness
 
-        @functools.lru_cache(maxsize=_PRINTS_HELD)  # those kept first are met again and again
-        def print_of(place: int) -> bytes:
-            found: tuple[bytes] = store.execute("SELECT data FROM print WHERE place = ?", (place,)).fetchone()
-            return found[0]
 
-        for place, number in store.execute("SELECT place, number FROM print ORDER BY place"):
-            kept = np.frombuffer(b"".join(print_of(met) for (met,) in store.execute(_MET, (place,))), _PRINT)
-            likeness = likeness_to(kept, np.frombuffer(print_of(place), _PRINT), near_e4) if len(kept) else None
-            if likeness is None:
-                store.execute(_KEEP, (place, _BAND_MEMBERS_MAX))
-            yield number, likeness
+def _mapped(file: IO[bytes], kind: np.dtype[Any]) -> NDArray[Any]:
+    """What a file holds. It is written whole before, so that a full disk is an error and no signal."""
+    file.flush()
+    return np.asarray(np.memmap(file, kind, "r+"))
+
+
+class _Bands:
+    """The kept of each band that two share, by places: the first of them, for as many as it has room. On disk."""
+
+    def __init__(self, keys: NDArray[np.int64]) -> None:
+        """`keys`: a row for each place. They are written over: with where a band's room begins, 0 for one of no room.
+        Meanwhile memory holds some fifty bytes a place. Raises OSError when the disk is full.
+        """
+        self._begins, end = keys, 1
+        for band in self._begins.T:
+            _, which, counts = np.unique(band, return_inverse=True, return_counts=True)
+            sizes = np.where(counts > 1, 1 + np.minimum(counts, _BAND_MEMBERS_MAX), 0)
+            band[:] = np.where(sizes > 0, end + np.cumsum(sizes) - sizes, 0)[which]
+            end += int(sizes.sum())
+        with tempfile.TemporaryFile() as file:
+            for _ in range(0, end + _BAND_MEMBERS_MAX, _ZEROS):
+                file.write(bytes(4 * _ZEROS))
+            self._rooms = _mapped(file, np.dtype(np.uint32))
+
+    def kept_beside(self, place: int) -> NDArray[np.uint32]:
+        """Those kept that share a band with this one."""
+        begins = self._begins[place]
+        held = self._rooms[begins[:, None] + _ROOM]
+        found: NDArray[np.uint32] = np.unique(held[self._rooms[begins, None] >= _ROOM])
+        return found
+
+    def keep(self, place: int) -> None:
+        """Remember this one in its bands that have room."""
+        begins = self._begins[place]
+        counts = self._rooms[begins]
+        is_open = (begins > 0) & (counts < _BAND_MEMBERS_MAX)
+        self._rooms[begins[is_open]] += 1
+        self._rooms[begins[is_open] + counts[is_open] + 1] = place
 
 
 def _band_keys(prints: NDArray[np.void], *, is_near: bool) -> _Words:
@@ -227,15 +231,15 @@ def _band_keys(prints: NDArray[np.void], *, is_near: bool) -> _Words:
     return np.concatenate([normal, (values * _BAND_MIX).sum(axis=2) + _BAND_SALT], axis=1)
 
 
-def likeness_to(kept: NDArray[np.void], one: NDArray[np.void], near_e4: int | None) -> Likeness | None:
+def likeness_to(kept: NDArray[np.void], one: np.void, near_e4: int | None) -> Likeness | None:
     """What one fingerprint is to those kept that share a band with it."""
     if (kept["normal_sha"] == one["normal_sha"]).all(axis=1).any():
         return "duplicate"
     if near_e4 is None:
         return None
-    alike = (kept["phrases"] == one["phrases"]).sum(axis=1) * 10_000 >= near_e4 * _PHRASE_HASHES
-    about = (kept["searched"] == one["searched"]).sum(axis=1) * 10_000 >= SEARCHED_SAME_E4 * _SEARCH_HASHES
-    return "near_duplicate" if (alike & about).any() else None
+    about = kept[(kept["searched"] == one["searched"]).sum(axis=1) * 10_000 >= SEARCHED_SAME_E4 * _SEARCH_HASHES]
+    alike = (about["phrases"] == one["phrases"]).sum(axis=1) * 10_000 >= near_e4 * _PHRASE_HASHES
+    return "near_duplicate" if alike.any() else None
 
 
 _BAND_MIX = np.random.default_rng(_SEED).integers(1, 2**63, _PHRASE_ROWS + _SEARCH_ROWS, np.uint64) * 2 + 1
