@@ -3,8 +3,8 @@
 The same set of traces gives the same corpus, in whatever order or shards it comes and on any number of processes or
 machines. `appraise` reads everything once and puts a kilobyte a trace on disk; `decide` sees only these appraisals, and
 `kept_rows` reads again those shards that hold something to keep. Memory holds a few shards and some tens of bytes a
-trace; what is compared as possible duplicates lies on disk. A trace that is not kept has a `Rejection` with every per-
-trace rule it breaks, or the one set-level rule.
+trace; what is compared as possible duplicates lies on disk. A trace that is not kept has a `Rejection` with every
+per-trace rule it breaks, or the one set-level rule.
 
 Set-level rules come after the per-trace ones, over the traces those let pass: exact duplicates, near duplicates,
 ranking within each problem by A.3's structural signals (the judge's coefficient gates the pool and has no say in it),
