@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,6 +42,7 @@ from arena.records.body import decode_content
 from arena.records.inspection import RecordFinding
 from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.model import (
+    Entry,
     EvaluationRecord,
     RecordContent,
     ReleaseRecord,
@@ -57,7 +58,7 @@ from foundation.canonical import file_sha256
 from foundation.codes import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
-from foundation.long_work import PhaseProgress, rare_collections
+from foundation.long_work import PhaseProgress, Spool, rare_collections
 
 BATCH_LINES, BATCH_BYTES = 128, 8 << 20
 WRONG_KEPT = 100
@@ -183,7 +184,8 @@ class _Rows:
         self._shards = [name for name in shards if f"{LOG}/{name}" in named]
         self._paths = [*([REFERENCES] if REFERENCES in named else []), *(f"{LOG}/{name}" for name in self._shards)]
         self._outside = 0  # lines of the references
-        self._verdicts = defaultdict[str, list[tuple[int, bytes]]](list)  # by body: record number and content
+        self._verdicts = defaultdict[str, list[tuple[int, int]]](list)  # by body: record number, place of its content
+        self._contents = Spool()
         self._releases: dict[str, ReleaseRecord] = {}
         self._promotions: list[Promotion] = []
         self._references: dict[int, bytes] = {}  # lines by record number
@@ -228,7 +230,8 @@ class _Rows:
             if seq < self._manifest.log.first_seq:
                 self._release_lines.setdefault(payload.race_id, (seq, msgspec.json.encode(row)))
         elif isinstance(payload, VerdictRecord):
-            self._verdicts[payload.verdict.body_sha256].append((seq, bytes(row.content or b"")))
+            self._verdicts[payload.verdict.body_sha256].append((seq, len(self._contents)))
+            self._contents.add(bytes(row.content or b""))
         elif isinstance(payload, SettlementRecord) and not holds_secret(bytes(row.content or b"")):
             promotion = promotion_of(seq, payload)
             self._promotions += [promotion] if promotion else []
@@ -283,7 +286,7 @@ class _Rows:
             if content and isinstance(content.payload, EvaluationRecord) and row.body is not None:
                 name = content.payload.body_sha256
                 bodies[name] = bytes(row.body)
-                said = sorted(self._verdicts.get(name, ()))
+                said = [(seq, self._contents.get(place)) for seq, place in sorted(self._verdicts.get(name, ()))]
                 verdicts[name] = [(_signed(row, seq, raw), decode_content(raw)) for seq, raw in said]
         reasons = [selection.reason(row.seq, one) if one else None for row, one in zip(rows, contents, strict=True)]
         return Page(records, contents, reasons, {}, verdicts, bodies)
@@ -352,10 +355,15 @@ def look_all(
 ) -> Iterator[tuple[LogRow, RecordFinding]]:
     """Every row with what it is by itself, in order. `verify_signature` is a function of a module, so that other
     processes can import it. Raises as `inspect_all`."""
-    jobs, given = itertools.tee(_batches(rows))
-    entries = ([entry_of(row, row.content, row.body) for row in batch] for batch in jobs)
-    for batch, found in zip(given, inspect_all(verify_signature, executor, entries), strict=True):
-        yield from zip(batch, found, strict=True)
+    given = deque[list[LogRow]]()  # and not found yet
+
+    def entries() -> Iterator[list[Entry]]:
+        for batch in _batches(rows):
+            given.append(batch)
+            yield [entry_of(row, row.content, row.body) for row in batch]
+
+    for found in inspect_all(verify_signature, executor, entries()):
+        yield from zip(given.popleft(), found, strict=True)
 
 
 def _batches(rows: Iterable[LogRow]) -> Iterator[list[LogRow]]:

@@ -44,10 +44,10 @@ from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import coded, whole_folder
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
-from foundation.long_work import Progress, no_progress, rare_collections
+from foundation.long_work import Progress, Spool, no_progress, rare_collections
 from harness.chat import ChatMessage, chat_of, message_of, served_message
 from training.corpus import model
-from training.corpus.duplicates import Spool, sorted_on_disk
+from training.corpus.duplicates import sorted_on_disk
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
 from training.corpus.report import Funnel, funnel_of, render_card, render_page

@@ -56,31 +56,6 @@ def sorted_on_disk(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes
         yield from store.execute("SELECT key, value FROM pair ORDER BY key, value")
 
 
-class Spool:
-    """Packed values in a file without a name, each read again by its number. Eight bytes of memory a value."""
-
-    def __init__(self) -> None:
-        """Raises OSError when the disk does not take it."""
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with this object
-        self._ends = array("Q", [0])
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def add(self, packed: bytes) -> None:
-        """Add a value. Raises OSError when the disk is full."""
-        self._file.seek(self._ends[-1])
-        self._file.write(packed)
-        self._ends.append(self._ends[-1] + len(packed))
-
-    def get(self, number: int) -> bytes:
-        """The value of this number, from 0. Raises IndexError for one that is not there."""
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        self._file.seek(self._ends[number])
-        return self._file.read(self._ends[number + 1] - self._ends[number])
-
-
 SEARCHED_SAME_E4 = 5_000
 
 _BANDS, _PHRASE_ROWS, _SEARCH_ROWS = 32, 4, 1

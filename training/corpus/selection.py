@@ -30,9 +30,9 @@ import msgspec
 from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
-from foundation.long_work import Progress, no_progress
+from foundation.long_work import Progress, Spool, no_progress
 from training.corpus import model
-from training.corpus.duplicates import Spool, fingerprint, likenesses, sorted_on_disk
+from training.corpus.duplicates import fingerprint, likenesses, sorted_on_disk
 from training.corpus.gates import RECOMMEND, codes_by_rules, gates, is_unjudged, query_of
 from training.corpus.tokens import TokenCounter, open_counter, render
 
