@@ -32,7 +32,6 @@ from arena.export.files import MANIFEST, VIEWS, ExportFiles, read_manifest, sign
 from arena.export.forms import CONVERSATION, conversation_of, read_values
 from arena.export.model import Manifest
 from arena.export.row import TEXT_CALL, Conversation, ExecutedCall, Turn, tools_of
-from arena.export.verification import verify_export
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress
@@ -423,6 +422,8 @@ def open_export(
     import. Raises ArenaError V2095 without a readable manifest, when its validator did not sign it and when the export
     does not verify, V2052 when processes died.
     """
+    from arena.export.verification import verify_export  # which no process that reads shards needs
+
     manifest = read_manifest(folder)
     signer, validator = signer_of(folder, verify_signature), manifest.log.validator
     if signer != validator and not trust_unsigned:
