@@ -256,7 +256,6 @@ _CODE_DASH = re.compile(  # NES-32 and NES32 are one model; `tape-48mm` is none
     rf"-(?=\d)(?:{_LETTERS_BEFORE})(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
 )
 _WORD = re.compile(r"\d+/\d+|\d+\.\d+|[^\W_]+")
-_JOINED = re.compile(r"\d[./]\d")  # by what parts words elsewhere
 _SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
@@ -274,10 +273,15 @@ def folded(text: str) -> str:
 def spoken_words(text: str) -> list[str]:
     """The text's words in order: measures in base units (`0.5 L` is `500ml`), dashes inside model codes closed,
     plurals without their s."""
-    closed = _CODE_DASH.sub("", folded(text))
+    return _words_in(folded(text))
+
+
+def _words_in(plain: str) -> list[str]:
+    """Of text that is folded. To fold twice changes nothing, nor do blanks between words."""
+    closed = _CODE_DASH.sub("", plain)
     measures = _MEASURE_OR_SET if _OF_NUMBER.search(closed) else _MEASURE
     measured = _TIMES.sub(_dimensions, measures.sub(lambda found: _in_base_units(*found.groups()), closed))
-    is_plain = measured.isascii() and not _JOINED.search(measured)
+    is_plain = measured.isascii() and "/" not in measured and "." not in measured
     return [
         word[:-1] if word[-1] == "s" and len(word) > 3 and word[-2] not in "sui" and word.isalpha() else word
         for word in (measured.translate(_SIGNS).split() if is_plain else _WORD.findall(measured))
@@ -288,9 +292,9 @@ def spoken_words(text: str) -> list[str]:
 def title_key(title: str) -> str:
     """The title's telling words, each once, sorted, with a blank between them. Never empty."""
     plain = folded(title)
-    words = set(spoken_words(_seller_phrases().sub(" ", plain)))
+    words = set(_words_in(" ".join(_seller_phrases().sub(" ", plain).split())))
     telling = words.difference(word_list("stop"), word_list("seller"))
-    return " ".join(sorted(telling or set(spoken_words(plain)))) or f"={plain or title}"
+    return " ".join(sorted(telling or set(_words_in(plain)))) or f"={plain or title}"
 
 
 @functools.cache

@@ -41,6 +41,7 @@ _QUERY_KEYS = ("q", "query")
 _COPIED_WORDS = 8  # a product's name is shorter
 _SPOKEN_E4 = 3_500  # of a search's words, in the text of its turn
 _SWEEP_MIN = 4  # pages
+_OBJECT, _FIELDS = msgspec.json.Decoder(dict), msgspec.json.Decoder(dict[str, Any])
 
 
 def looks_subtask(trace: Trace) -> bool:
@@ -80,7 +81,7 @@ def _query(arguments: str) -> str:
 def json_fields(text: str) -> dict[str, Any]:
     """The fields of a JSON object; none of any other text, such as one that was cut."""
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
+        return _FIELDS.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return {}
 
@@ -211,7 +212,7 @@ def _has_broken_call(trace: Trace) -> bool:
     for turn in trace.messages:
         for call in turn.calls if turn.is_model else ():
             try:
-                msgspec.json.decode(call.arguments, type=dict)
+                _OBJECT.decode(call.arguments)
             except UNREADABLE_JSON:
                 return True
             if offered is not None and call.name not in offered:
