@@ -49,7 +49,7 @@ _LEAF = "seq, prev, sha256, signature"
 _CONTENT = "content, archive_sha256"
 # Logs are read by the whole key: a row that was doubled on another day is read as often as it stands.
 _BEHIND = "from arena.record where validator = :validator and (seq, day) > (:after_seq, :after_day)"
-_UP_TO = "and seq <= coalesce(:to_seq, 9223372036854775807)"
+_UP_TO, _SEQ_MAX = "and seq <= :to_seq", 2**63 - 1  # under row security an index is not asked for seq <= coalesce(...)
 # An append may last over midnight, and a clock may be set back behind it.
 _IS_DATED = (
     "day between ((appended_at - interval '1 hour') at time zone 'UTC')::date"
@@ -195,7 +195,7 @@ class PostgresStore:
             f"select {_LEAF}, day, {_CONTENT} {_BEHIND}"
             " and (kind = any (:kinds) or :kinds is null) and (race_id = :race_id or :race_id is null)"
         )
-        wanted = {"kinds": list(kinds) or None, "race_id": race_id}
+        wanted: dict[str, Any] = {"kinds": list(kinds) or None, "race_id": race_id}
         for name in [validator] if validator is not None else await self.validators():
             async for rows in self._pages_behind(query, after_seq, page, validator=name, **wanted):
                 for record in await self._records_of(name, rows):
@@ -251,12 +251,13 @@ class PostgresStore:
         ]
 
     async def _pages_behind(
-        self, query: str, after_seq: int, page: int, **values: object
+        self, query: str, after_seq: int, page: int, to_seq: int | None = None, **values: object
     ) -> AsyncIterator[Sequence[Row]]:
         """Rows of a log behind a record, page by page in the order of number and day."""
+        values |= {"page": page, "to_seq": _SEQ_MAX if to_seq is None else to_seq}
         last_seq, last_day, query = after_seq, date.max, f"{query} order by seq, day limit :page"
         while True:
-            rows = await self.session.rows(query, after_seq=last_seq, after_day=last_day, page=page, **values)
+            rows = await self.session.rows(query, after_seq=last_seq, after_day=last_day, **values)
             yield rows
             if len(rows) < page:
                 return
