@@ -8,6 +8,7 @@ as it is. The function travels whatever it holds, and has to be picklable, as jo
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -138,8 +139,11 @@ HERE: Executor = ProcessExecutor(0)
 
 def begin_process() -> None:
     """Leave an interrupt to the parent, which ends the pool; end with the parent when it is killed. Jobs are of values,
-    so circles of garbage are looked for rarely."""
+    so circles of garbage are looked for rarely, and a process that wakes up interrupts no other: not the database that
+    it reads from, which wakes it at each 8 kB."""
     look_rarely()
+    with contextlib.suppress(OSError):  # where even that is forbidden
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
