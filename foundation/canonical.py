@@ -74,6 +74,9 @@ def objects_in(value: object) -> Iterator[dict[str, object]]:
             stack.extend(item)
 
 
+_PLAIN = frozenset({str, int, bool, type(None)})  # nearly every value, so a call for each took most of the time
+
+
 def _refuse_ambiguous(value: object) -> None:
     if isinstance(value, float):
         raise TypeError("canonical bytes hold no floats: use integers in ten-thousandths, or foreign_text()")
@@ -81,10 +84,12 @@ def _refuse_ambiguous(value: object) -> None:
         for key, item in value.items():
             if not isinstance(key, str) or not key.isascii():
                 raise TypeError(f"canonical bytes need ASCII string keys, not {key!r}")
-            _refuse_ambiguous(item)
+            if type(item) not in _PLAIN:
+                _refuse_ambiguous(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            _refuse_ambiguous(item)
+            if type(item) not in _PLAIN:
+                _refuse_ambiguous(item)
 
 
 def file_sha256(path: Path) -> str:
