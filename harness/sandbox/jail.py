@@ -397,7 +397,7 @@ class _Jail(Jail):
         self._folders: list[int] = []
 
     def take_hold(self) -> None:
-        """Find the jail's first process, put what was started outside into the group, open the folders to be counted."""
+        """Find the jail's first process, put what was begun outside the group into it, open folders to be counted."""
         self._first_pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
         self._pidfd = os.pidfd_open(self._first_pid)
         if self.group is not None and not self._is_in_group:

@@ -122,15 +122,17 @@ def test_a_real_group_holds_a_process_and_is_gone_afterwards(is_moved):
     if not isinstance(found, host.Cgroups):
         pytest.skip(f"no writable cgroup: {found}")
     command, pipe = [sys.executable, "-c", "print(flush=True); input()"], subprocess.PIPE
-    with host.open_group(found, EpisodeLimits(memory_bytes=64 << 20, processes=8)) as group:
-        with subprocess.Popen(command if is_moved else group.entering(command), stdin=pipe, stdout=pipe) as child:
-            child.stdout.readline()
-            if is_moved:
-                group.add(child.pid)
-            for directory in group.directories():
-                assert (directory / "cgroup.procs").read_text().split() == [str(child.pid)]
-            assert (group.pids / "pids.max").read_text() == "8\n"
-            assert not group.was_out_of_memory()
-            assert group.cpu is None or group.cpu_time_s() >= 0
-            child.stdin.close()
+    with (
+        host.open_group(found, EpisodeLimits(memory_bytes=64 << 20, processes=8)) as group,
+        subprocess.Popen(command if is_moved else group.entering(command), stdin=pipe, stdout=pipe) as child,
+    ):
+        child.stdout.readline()
+        if is_moved:
+            group.add(child.pid)
+        for directory in group.directories():
+            assert (directory / "cgroup.procs").read_text().split() == [str(child.pid)]
+        assert (group.pids / "pids.max").read_text() == "8\n"
+        assert not group.was_out_of_memory()
+        assert group.cpu is None or group.cpu_time_s() >= 0
+        child.stdin.close()
     assert not any(directory.exists() for directory in group.directories())
