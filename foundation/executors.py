@@ -142,8 +142,9 @@ def begin_process() -> None:
     so circles of garbage are looked for rarely, and a process that wakes up interrupts no other: not the database that
     it reads from, which wakes it at each 8 kB."""
     look_rarely()
-    with contextlib.suppress(OSError):  # where even that is forbidden
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    if os.sched_getscheduler(0) == os.SCHED_OTHER:  # else somebody chose
+        with contextlib.suppress(OSError):  # where even that is forbidden
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -277,7 +277,7 @@ def spoken_words(text: str) -> list[str]:
 
 
 def _words_in(plain: str) -> list[str]:
-    """Of text that is folded. To fold twice changes nothing, nor do blanks between words."""
+    """Of folded text with single blanks. To fold it again changes nothing."""
     closed = _CODE_DASH.sub("", plain)
     measures = _MEASURE_OR_SET if _OF_NUMBER.search(closed) else _MEASURE
     measured = _TIMES.sub(_dimensions, measures.sub(lambda found: _in_base_units(*found.groups()), closed))
@@ -288,7 +288,7 @@ def _words_in(plain: str) -> list[str]:
     ]
 
 
-@functools.lru_cache(maxsize=8_192)
+@functools.lru_cache(maxsize=65_536)
 def title_key(title: str) -> str:
     """The title's telling words, each once, sorted, with a blank between them. Never empty."""
     plain = folded(title)

@@ -291,8 +291,10 @@ def _open_confined(open_jail: Callable[[EpisodeLimits], Jail], limits: EpisodeLi
     try:
         poll = select.poll()  # until the runner says that it is ready, which stays unread
         poll.register(jail.pipes.from_guest, select.POLLIN)
-        if not any(event & select.POLLIN for _, event in poll.poll(port.START_MS)):
-            raise ArenaError("V2002", f"no guest was ready after {port.START_MS} ms")
+        found = poll.poll(port.START_MS)
+        if not any(event & select.POLLIN for _, event in found):
+            late = f"no guest was ready after {port.START_MS} ms"
+            raise ArenaError("V2002", "a guest ended before it was ready" if found else late)
         jail.confine()
     except BaseException:
         jail.close()
@@ -342,9 +344,10 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
         ArenaError V2002 when it cannot be."""
         with contextlib.ExitStack() as stack:
             uid = None if self.entry == "user" else stack.enter_context(lease_uid())
-            with_bubblewrap = msgspec.structs.replace(limits, processes=limits.processes + 1)
-            group = stack.enter_context(open_group(self.cgroups, with_bubblewrap))
             bubblewraps_uid = uid if self.entry == "root-userns" else None  # cannot enter a group of root's
+            # any other bubblewrap is in the group, and takes no process of the guest's
+            in_group = msgspec.structs.replace(limits, processes=limits.processes + (bubblewraps_uid is None))
+            group = stack.enter_context(open_group(self.cgroups, in_group))
             filter_read, filter_write = os.pipe()
             info_read, info_write = os.pipe()
             stack.callback(os.close, info_read)
@@ -436,7 +439,10 @@ class _Jail(Jail):
         if self._pidfd is None:  # its first process may wait for bubblewrap itself, and would outlive it
             for pid in reversed(descendants(self.process.pid)):
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    pidfd = os.pidfd_open(pid)
+                    with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    _await_end(pidfd)  # its group can't be removed before
         else:
             _await_end(self._pidfd)
             if self.process.returncode is None:

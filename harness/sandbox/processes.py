@@ -260,8 +260,8 @@ class Cgroups(msgspec.Struct, frozen=True, kw_only=True):
         return int(value) if value.isdigit() and int(value) < _NO_LIMIT_BYTES else None
 
     def entering(self, command: list[str]) -> list[str]:
-        """`command`, begun in the group: so are all that it starts. To move a process that runs, the kernel waits some
-        10 ms in which nothing on the host can start; v1 does not for one that moves itself."""
+        """`command`, begun in the group, and so is everything it starts. To move a process that runs, the kernel waits
+        some 10 ms in which nothing on the host can start; v1, but not v2, spares one that moves itself."""
         entry = "tasks" if self.version == "v1" else "cgroup.procs"
         return ["/bin/sh", "-c", _ENTER, "sh", *(str(path / entry) for path in self.directories()), "--", *command]
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from harness.limits import EpisodeLimits
 from harness.sandbox import jail, warden
 from harness.sandbox.jail import JailSandbox, Watch
 from harness.sandbox.landlock import make_work_directory, measure, remove, sweep_work_directories
-from harness.sandbox.processes import UNMEASURABLE, descendants
+from harness.sandbox.processes import UNMEASURABLE, descendants, find_cgroups
 from tests.harness import jail_stand
 from tests.harness.episode_stand import is_alive, newborn, started_at, wait_for
 
@@ -166,6 +167,19 @@ def guests_left() -> list[int]:
 # -- jails that wait for their agent
 
 LIMITS, OTHERS = EpisodeLimits(), EpisodeLimits(processes=7)
+
+
+def test_a_jail_that_is_closed_while_it_starts_leaves_no_group():
+    found = find_cgroups()
+    if isinstance(found, str):
+        pytest.skip(f"no writable cgroup: {found}")
+    groups = lambda: {one for path in found.directories() for one in path.glob(f"arena-jail-{os.getpid()}-*")}  # noqa: E731
+    before = groups()
+    for wait_ms in range(0, 20, 2):
+        started = jail_stand.sandbox_of("bubblewrap").open_jail(LIMITS)
+        time.sleep(wait_ms / 1000)
+        started.close()
+    assert groups() <= before
 
 
 class FakeJail:

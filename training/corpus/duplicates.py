@@ -1,8 +1,8 @@
 """Duplicates: traces that teach the same, found by what the model wrote.
 
 `fingerprint` reduces a trace to a few hundred bytes, and `likenesses` says of fingerprints offered
-best first which repeat one that was kept before; nothing depends on the order traces were read in. Memory does not
-follow their number: fingerprints and bands lie on disk.
+best first which repeat one that was kept before; nothing depends on the order traces were read in. Fingerprints and
+bands lie in mapped files, a kilobyte each, whose pages the system takes back when it needs the memory.
 
 A trace is normalised to what a model would learn from it: the query, and what the assistant wrote (thinking, text,
 calls). Tool results are left out: they follow from the calls, and are nine tenths of the bytes. Case, spacing and
@@ -63,7 +63,7 @@ _PHRASE_HASHES, _SEARCH_HASHES = _BANDS * _PHRASE_ROWS, _BANDS * _SEARCH_ROWS
 _SEED = 20_260_801
 _BAND_MEMBERS_MAX = 32
 _BATCH = 64  # fingerprints put down at a time
-_ZEROS = 1 << 18  # likewise
+_ZEROS = 1 << 18  # numbers written at a time
 _PRINT = np.dtype(  # a fingerprint on disk
     [
         ("normal_sha", "<u8", (2,)),
@@ -151,13 +151,13 @@ def likenesses(
 
 
 def _mapped(file: IO[bytes], kind: np.dtype[Any]) -> NDArray[Any]:
-    """What a file holds. It is written whole before, so that a full disk is an error and no signal."""
+    """What a file holds. It is written whole before, so that a full disk raises OSError and sends no signal."""
     file.flush()
     return np.asarray(np.memmap(file, kind, "r+"))
 
 
 class _Bands:
-    """The kept of each band that two share, by places: the first of them, for as many as it has room. On disk."""
+    """For each band that two or more share, the places of the first kept, for as many as it has room. On disk."""
 
     def __init__(self, keys: NDArray[np.int64]) -> None:
         """`keys`: a row for each place. They are written over: with where a band's room begins, 0 for one of no room.

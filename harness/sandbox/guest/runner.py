@@ -4,7 +4,7 @@ import gc
 import sys
 
 if __name__ == "__main__":
-    gc.disable()  # nothing that the runner imports is garbage; back on before it says that it is ready
+    gc.disable()  # the little garbage of imports is not worth a look; back on before it says that it is ready
     sys.path.insert(0, __file__.rpartition("/")[0])
     from arena_sdk import _runner
 
