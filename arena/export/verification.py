@@ -355,7 +355,7 @@ def look_all(
 ) -> Iterator[tuple[LogRow, RecordFinding]]:
     """Every row with what it is by itself, in order. `verify_signature` is a function of a module, so that other
     processes can import it. Raises as `inspect_all`."""
-    given = deque[list[LogRow]]()  # and not found yet
+    given = deque[list[LogRow]]()  # batches whose findings are awaited
 
     def entries() -> Iterator[list[Entry]]:
         for batch in _batches(rows):
@@ -364,6 +364,7 @@ def look_all(
 
     for found in inspect_all(verify_signature, executor, entries()):
         yield from zip(given.popleft(), found, strict=True)
+    assert not given, f"{len(given)} batches were not looked at"
 
 
 def _batches(rows: Iterable[LogRow]) -> Iterator[list[LogRow]]:

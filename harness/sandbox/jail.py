@@ -345,7 +345,7 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
         with contextlib.ExitStack() as stack:
             uid = None if self.entry == "user" else stack.enter_context(lease_uid())
             bubblewraps_uid = uid if self.entry == "root-userns" else None  # cannot enter a group of root's
-            # any other bubblewrap is in the group, and takes no process of the guest's
+            # any other is in the group itself: the guest has as many processes as without it
             in_group = msgspec.structs.replace(limits, processes=limits.processes + (bubblewraps_uid is None))
             group = stack.enter_context(open_group(self.cgroups, in_group))
             filter_read, filter_write = os.pipe()
