@@ -12,12 +12,14 @@ import contextlib
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar
 
@@ -54,11 +56,12 @@ def in_order(
     lost: tuple[type[BaseException], ...],
     died: str,
     on_lost: OnLost,
+    look: Callable[[], None] | None = None,
 ) -> Iterator[Result]:
     """The promise above for an adapter that can `submit` a job: at most `depth` are under way or wait to be fetched.
 
     `lost` are the exceptions that say that a job has no answer because its process or machine is gone. `on_lost` hears
-    how often that was mended.
+    how often that was mended. `look` waits for any answer, where no thread does.
     """
     coming = iter(jobs)
     under_way: deque[tuple[Job, Future[Result | Failure], int]] = deque()  # with how often it was submitted
@@ -66,6 +69,8 @@ def in_order(
         under_way.extend((job, submit(job), 1) for job in itertools.islice(coming, depth - len(under_way)))
         if not under_way:
             return
+        while look and not under_way[0][1].done():
+            look()
         try:
             result = under_way[0][1].result()
         except lost as error:
@@ -91,9 +96,6 @@ def answered(work: Callable[[Job], Result], job: Job) -> Result | Failure:
         return error.failure
 
 
-_work: Callable[[Any], Any] | None = None  # of a process that `ProcessExecutor` started
-
-
 class ProcessExecutor:
     """`Executor` of so many processes; of 0, each job runs here when its result is asked for. The function travels once
     to each process, and a job each time."""
@@ -105,46 +107,116 @@ class ProcessExecutor:
     def map(
         self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
     ) -> Iterator[Result]:
-        """The results of `work`, in order. A single job is run here: starting a process would not pay. A process that
-        dies takes the others with it, and the next job starts new ones."""
+        """The results of `work`, in order. A single job is run here: starting a process would not pay. With a process
+        that dies, its jobs alone are lost."""
         coming = iter(jobs)
         first = list(itertools.islice(coming, 2 if self.slots else 0))
         jobs = itertools.chain(first, coming)
         if len(first) <= 1:
             yield from map(work, jobs)
             return
-        pool = self._start(work)
+        with contextlib.closing(_Processes(work, self.slots)) as processes:
+            yield from in_order(
+                processes.submit,
+                jobs,
+                depth=2 * self.slots,
+                lost=(ProcessLostError,),
+                died=died,
+                on_lost=self._on_lost,
+                look=processes.look,
+            )
 
-        def submit(job: Job) -> Future[Result | Failure]:
-            nonlocal pool
-            try:
-                return pool.submit(_run, job)
-            except BrokenProcessPool:
-                pool = self._start(work)
-                return pool.submit(_run, job)
 
-        try:
-            lost = (BrokenProcessPool,)
-            yield from in_order(submit, jobs, depth=2 * self.slots, lost=lost, died=died, on_lost=self._on_lost)
-        finally:
-            pool.shutdown(cancel_futures=True)
+_AHEAD_BYTES = 32 << 10  # fits into the pipe of a process that does not read yet
 
-    def _start(self, work: Callable[[Any], Any]) -> ProcessPoolExecutor:
+
+class ProcessLostError(Exception):
+    """A process ended with jobs that it had not answered."""
+
+
+class _Processes:
+    """So many processes, started as there is work, each at a pipe of its own whose other end nobody else has: one that
+    ends is noticed whatever it was doing. `concurrent.futures` of Python 3.11 waits for ever for one that was starting
+    when another ended, and for the rest of an answer in the middle of which a process ended."""
+
+    def __init__(self, work: Callable[[Any], Any], count: int) -> None:
+        self._packed, self._count = pickle.dumps(work), count
+        self._waiting: deque[tuple[bytes, Future[Any]]] = deque()  # jobs that no process has
+        self._processes: dict[Connection, tuple[BaseProcess, deque[Future[Any]]]] = {}  # with the jobs that each has
+
+    def submit(self, job: Any) -> Future[Any]:
+        """Hand a job to a process, now or when one is free."""
+        answer = Future[Any]()
+        self._waiting.append((pickle.dumps(job), answer))
+        self._hand_out()
+        return answer
+
+    def close(self) -> None:
+        """End each process, once it has done the job that it is at."""
+        for connection in self._processes:
+            connection.close()
+        for process, _ in self._processes.values():
+            process.join()
+
+    def _hand_out(self) -> None:
+        """Give jobs to processes that have none, and a small one to each that has one, so that none waits for us."""
+        while self._waiting:
+            loads = {connection: len(answers) for connection, (_, answers) in self._processes.items()}
+            if len(loads) < self._count and 0 not in loads.values():
+                loads[self._start()] = 0
+            connection = min(loads, key=loads.__getitem__)
+            packed, answer = self._waiting[0]
+            if loads[connection] > (1 if len(packed) <= _AHEAD_BYTES else 0):
+                return
+            self._waiting.popleft()
+            self._processes[connection][1].append(answer)
+            _send(connection, packed)
+
+    def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")  # a fork would copy the caller's threads and locks
-        return ProcessPoolExecutor(self.slots, context, initializer=_begin, initargs=(work,))
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs,))
+        process.start()
+        theirs.close()
+        self._processes[ours] = process, deque()
+        _send(ours, self._packed)
+        return ours
+
+    def look(self) -> None:
+        """Wait until a process answers or ends."""
+        for connection in wait(self._processes):
+            assert isinstance(connection, Connection)
+            process, answers = self._processes[connection]
+            try:
+                packed = connection.recv_bytes()
+            except (EOFError, OSError):
+                del self._processes[connection]
+                connection.close()
+                process.join()
+                for answer in answers:
+                    answer.set_exception(ProcessLostError(f"its process ended with status {process.exitcode}"))
+                continue
+            is_done, found = pickle.loads(packed)
+            if is_done:
+                answers.popleft().set_result(found)
+            else:
+                answers.popleft().set_exception(found)
+        self._hand_out()
+
+
+def _send(connection: Connection, packed: bytes) -> None:
+    """To one that has ended nothing is sent: looking at it says so."""
+    with contextlib.suppress(OSError):
+        connection.send_bytes(packed)
 
 
 HERE: Executor = ProcessExecutor(0)
 
 
 def begin_process() -> None:
-    """Leave an interrupt to the parent, which ends the pool; end with the parent when it is killed. Jobs are of values,
-    so circles of garbage are looked for rarely, and a process that wakes up interrupts no other: not the database that
-    it reads from, which wakes it at each 8 kB."""
+    """Leave an interrupt to the parent, which ends us; end with the parent when it is killed. Jobs are of values, so
+    circles of garbage are looked for rarely."""
     look_rarely()
-    if os.sched_getscheduler(0) == os.SCHED_OTHER:  # else somebody chose
-        with contextlib.suppress(OSError):  # where even that is forbidden
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -156,12 +228,19 @@ def _end_with(parent: BaseProcess) -> None:
     os._exit(1)
 
 
-def _begin(work: Callable[[Any], Any]) -> None:
-    global _work
+def _serve(connection: Connection) -> None:
+    """In a process: answer jobs until nobody asks any more."""
     begin_process()
-    _work = work
+    with contextlib.suppress(EOFError, OSError):
+        work = pickle.loads(connection.recv_bytes())
+        while True:
+            job = pickle.loads(connection.recv_bytes())
+            connection.send_bytes(_answered(work, job))
 
 
-def _run(job: Any) -> Any | Failure:
-    assert _work is not None, "this process was started without its work"
-    return answered(_work, job)
+def _answered(work: Callable[[Any], Any], job: Any) -> bytes:
+    try:
+        return pickle.dumps((True, answered(work, job)))
+    except Exception as error:  # noqa: BLE001 - raised where its result is asked for
+        error.add_note(traceback.format_exc())
+        return pickle.dumps((False, error))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+import signal
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,14 @@ def dies_once(folder: Path, job: int) -> int:
         left.write_text(str(times - 1))
         os._exit(9)
     return -job
+
+
+def held_by(_: bytes, work: Callable[[int], int], job: int) -> int:
+    return work(job)
+
+
+def answers_much(job: int) -> tuple[int, int]:
+    return os.getpid(), 1 << (8 * job)
 
 
 @pytest.fixture(params=["here", "processes"])
@@ -85,3 +95,20 @@ def test_a_job_that_always_ends_its_process_ends_the_work_with_the_callers_code(
     (tmp_path / "left").write_text("1000")
     with pytest.raises(ArenaError, match="V2052"):
         list(ProcessExecutor(2).map(functools.partial(dies_once, tmp_path), range(20), died="V2052"))
+
+
+def test_a_process_may_die_while_another_starts(tmp_path: Path) -> None:
+    (tmp_path / "left").write_text("1000")
+    slow_to_arrive = functools.partial(held_by, b"x" * (1 << 20), functools.partial(dies_once, tmp_path))
+    with pytest.raises(ArenaError, match=f"lost {TRIES_MAX} times: its process ended with status 9"):
+        list(ProcessExecutor(3).map(slow_to_arrive, [7, *range(7)], died=DIED))
+
+
+def test_a_process_may_die_in_the_middle_of_an_answer() -> None:
+    lost: list[int] = []
+    coming = ProcessExecutor(2, lost.append).map(answers_much, [0, *[1 << 20] * 4], died=DIED)
+    pid, _ = next(coming)
+    time.sleep(0.5)  # it sends the next one, of a megabyte, and nobody reads
+    os.kill(pid, signal.SIGKILL)
+    assert [answer.bit_length() for _, answer in coming] == [(8 << 20) + 1] * 4
+    assert lost in ([1], [2])  # with what it was given ahead
