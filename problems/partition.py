@@ -39,19 +39,11 @@ EVAL_COUNTS: Mapping[Bucket, int] = {"product": 28, "shop": 24, "voucher": 23}  
 DEV_COUNTS: Mapping[Bucket, int] = {"product": 20, "shop": 20, "voucher": 20}
 
 
-class PartitionRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem that enters no pool, because it would join the `pools`."""
-
-    problem_id: str
-    pools: tuple[Pool, ...]
-
-
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest with new problems in it: their pools by id, and what was refused, by id."""
+    """A manifest with new problems in it, and their pools by id: one that was refused has none."""
 
     manifest: PartitionManifest
     pools: dict[str, Pool]
-    refused: tuple[PartitionRefusal, ...] = ()
 
 
 class OpenPartition:
@@ -159,14 +151,12 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     placed = {token: row.cluster for row in before.rows for token in (*row.answers, *row.problems)}
     parts: dict[str, list[PoolRow]] = {row.cluster: [row] for row in before.rows}
     pools: dict[str, Pool] = {}
-    refused = []
     for problem in ordered:
         row = _row(partition.key, cluster_id(problem), "train", [problem], classes)
         tokens = (*row.answers, *row.problems)
         touched = {placed[token] for token in tokens if token in placed}
         joined = _in_order(pool_of_row[name] for name in touched)
         if len(joined) > 1:
-            refused.append(PartitionRefusal(problem_id=problem.problem_id, pools=joined))
             continue
         pool: Pool = joined[0] if joined else "train"
         name = min(touched, default=row.cluster)
@@ -187,7 +177,7 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     after = before
     if rows != before.rows:
         after = msgspec.structs.replace(before, serial=before.serial + 1, previous_sha256=before.sha256, rows=rows)
-    return Extension(manifest=after, pools=pools, refused=tuple(refused))
+    return Extension(manifest=after, pools=pools)
 
 
 def pools_of_answers(

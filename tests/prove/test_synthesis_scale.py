@@ -73,7 +73,7 @@ def run_year(maker: ProblemMaker, shelf: TitleIndex, suite: Sequence[Problem], b
         "answer_classes": len(answer_classes),
         "pools": full.manifest.problem_counts,
         "clusters": len(full.manifest.rows),
-        "refused": len(grown.refused) + len(full.refused),
+        "refused": len(later) - len(grown.pools) + len(year[-1]) - len(full.pools),
         "slower": sum(pace[-tenth:]) / sum(pace[:tenth]),
     }
 
