@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import msgspec
@@ -47,15 +47,6 @@ def draw_item(answer: Product, rng: Random, *, is_priced: bool) -> RewardItem:
     # the shipped suites follow from this stream, in which a further constraint is drawn, asked for or not
     next(further_items(item, answer, rng, is_priced=is_priced), None)
     return item
-
-
-def tighten_item(
-    item: RewardItem, answer: Product, rng: Random, is_enough: Callable[[RewardItem], bool], *, is_priced: bool
-) -> RewardItem | None:
-    """The item, or one that asks the answer for more until `is_enough`; None when the answer offers too little."""
-    if is_enough(item):
-        return item
-    return next((more for more in further_items(item, answer, rng, is_priced=is_priced) if is_enough(more)), None)
 
 
 def further_items(item: RewardItem, answer: Product, rng: Random, *, is_priced: bool) -> Iterator[RewardItem]:

@@ -207,8 +207,7 @@ def _item(raw: object, field: str) -> dict[str, object]:
 
 def _given_id(row: object) -> object | None:
     """The id a row names, under either public spelling; checked for its type by the caller's conversion."""
-    given: object = row.get("problem_id", row.get("id")) if isinstance(row, Mapping) else None
-    return given
+    return row.get("problem_id", row.get("id")) if isinstance(row, Mapping) else None
 
 
 _DIGITS = 12  # the golden vectors are rounded to this many

@@ -12,7 +12,6 @@ follow from one stream, so they are to be released together; a bank whose proble
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import re
@@ -25,7 +24,7 @@ import msgspec
 
 from foundation.errors import ArenaError
 from problems.axes import ask, match
-from problems.constraints import draw_item, draw_voucher, say_problem, tighten_item
+from problems.constraints import draw_item, draw_voucher, further_items, say_problem
 from problems.model import BUCKETS, Bucket, Problem, Product, RewardItem
 from problems.score import total_price
 from problems.title_index import TitleIndex
@@ -181,8 +180,8 @@ class ProblemMaker:
         for answer in answers:
             words = self._name(answer, rng)
             drawn = draw_item(answer, rng, is_priced=is_priced)
-            is_enough = functools.partial(self._is_clear, words)
-            item = tighten_item(drawn, answer, rng, is_enough, is_priced=is_priced)
+            asking = itertools.chain((drawn,), further_items(drawn, answer, rng, is_priced=is_priced))
+            item = next((one for one in asking if self._is_clear(words, one)), None)
             if item is None:  # the answer offers too little to be recognised
                 return None
             items.append(item)
