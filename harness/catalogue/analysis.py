@@ -131,33 +131,22 @@ will with
 """
 STOP_WORDS = frozenset(_STOP_TEXT.split())
 _APOSTROPHES = "'’＇"
+_TERMS: dict[str, str | None] = {}  # of the words seen so far; None: a stop word
 
 
-class Analyzer:
-    """Turns text into terms. Thread-safe; remembers words it has seen."""
-
-    def __init__(self) -> None:
-        self._terms: dict[str, str | None] = {}
-
-    def terms(self, text: str) -> list[str]:
-        """Index terms of `text` in order, repeats kept, stop words left out."""
-        known, out = self._terms, []
-        for token in tokens(text):
-            try:
-                term = known[token]
-            except KeyError:
-                if len(known) >= _CACHE_MAX:
-                    known.clear()
-                term = known[token] = _filter(token)
-            if term is not None:
-                out.append(term)
-        return out
-
-
-@functools.cache
-def default_analyzer() -> Analyzer:
-    """The analyzer, made on first use and shared."""
-    return Analyzer()
+def terms_of(text: str) -> list[str]:
+    """Index terms of `text` in order, repeats kept, stop words left out. Thread-safe; remembers words it has seen."""
+    known, out = _TERMS, []
+    for token in tokens(text):
+        try:
+            term = known[token]
+        except KeyError:
+            if len(known) >= _CACHE_MAX:
+                known.clear()
+            term = known[token] = _filter(token)
+        if term is not None:
+            out.append(term)
+    return out
 
 
 @functools.cache

@@ -34,7 +34,7 @@ from foundation.durable_files import coded, whole_folder
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
 from harness.catalogue import layout
-from harness.catalogue.analysis import analyzer_sha256, default_analyzer
+from harness.catalogue.analysis import analyzer_sha256, terms_of
 from problems.model import SERVICES, Product, read_product
 
 K1, B = np.float32(0.9), np.float32(0.4)
@@ -169,7 +169,6 @@ class RunWriter:
         self.runs = 0
         self.scored_documents = 0
         self.total_terms = 0
-        self._analyse = default_analyzer().terms
         self._start_block()
 
     def _start_block(self) -> None:
@@ -177,7 +176,7 @@ class RunWriter:
 
     def add(self, number: int, contents: str) -> None:
         """Add the postings of document `number`; numbers ascend."""
-        found = self._analyse(contents)
+        found = terms_of(contents)
         if not found:
             return
         self.scored_documents += 1

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from harness.catalogue.analysis import default_analyzer
+from harness.catalogue.analysis import terms_of
 from harness.limits import WorkMeter
 from problems.model import SERVICES, Product
 
@@ -108,7 +108,7 @@ def read_request(request: SearchRequest) -> SearchPlan | None:
         low_php=low,
         high_php=high,
         service=read_service(request.service),
-        sort=read_sort(request.sort),
+        sort=_SORTS.get(request.sort or "", "relevance"),
     )
 
 
@@ -121,7 +121,7 @@ def count_terms(text: str) -> dict[str, int]:
     """The distinct terms of a search text in their order, with how often each occurs; none of a text that has more than
     QUERY_TERMS_MAX."""
     counts: dict[str, int] = {}
-    for term in default_analyzer().terms(text):
+    for term in terms_of(text):
         counts[term] = counts.get(term, 0) + 1
     return counts if len(counts) <= QUERY_TERMS_MAX else {}
 
@@ -149,11 +149,6 @@ def read_service(service: str | None) -> tuple[str, ...]:
     """The known service names in the list, each once; a product must offer all of them."""
     wanted = dict.fromkeys((service or "").split(","))
     return tuple(name for name in wanted if name in SERVICES)
-
-
-def read_sort(sort: str | None) -> Sort:
-    """The order of the kept hits; anything unknown is relevance."""
-    return _SORTS.get(sort or "", "relevance")
 
 
 def ignored_parameters(request: SearchRequest) -> tuple[str, ...]:

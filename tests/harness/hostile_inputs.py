@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from harness.catalogue.analysis import default_analyzer
+from harness.catalogue.analysis import terms_of
 from harness.catalogue.build import contents_of
 from harness.tools.functions import QUERY_CHARS_MAX
 from problems.model import Product
@@ -18,12 +18,12 @@ Call = tuple[str, object]  # tool name; arguments, as an object or as text
 
 def common_words(products: Iterable[Product], count: int) -> list[str]:
     """The words whose lists are longest, one for each term."""
-    analyzer, met = default_analyzer(), Counter[str]()
+    met = Counter[str]()
     for product in products:
         met.update({word for word in contents_of(product).lower().split() if word.isalnum()})
     by_term: dict[tuple[str, ...], str] = {}
     for word, _ in met.most_common(4 * count):
-        by_term.setdefault(tuple(analyzer.terms(word)), word)
+        by_term.setdefault(tuple(terms_of(word)), word)
     return [word for term, word in by_term.items() if len(term) == 1][:count]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from harness.catalogue import layout
-from harness.catalogue.analysis import default_analyzer
+from harness.catalogue.analysis import terms_of
 from harness.catalogue.port import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, SearchRequest, read_request
 
 _K1, _B = np.float32(0.9), np.float32(0.4)
@@ -75,7 +75,7 @@ class ReferenceSearch:
 
     def _hits(self, text: str) -> list[int]:
         """The best hits: score descending, then product id as a string."""
-        counts = Counter(default_analyzer().terms(text))
+        counts = Counter(terms_of(text))
         if len(counts) > QUERY_TERMS_MAX:
             return []
         scores: dict[int, float] = {}

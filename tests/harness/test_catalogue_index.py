@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from harness.catalogue.analysis import default_analyzer, scan, tokens
+from harness.catalogue.analysis import scan, terms_of, tokens
 from harness.catalogue.build import build_index, document_line, read_products
 from harness.catalogue.layout import read_manifest
 from harness.catalogue.lucene import open_engine
@@ -368,8 +368,7 @@ def test_difficult_texts_have_the_terms_that_lucene_gave() -> None:
     """Every string a comparison with Lucene ever found to differ, runs at the length limit, and random ones."""
     golden = json.loads(Path(__file__).with_name("catalogue_lucene_terms.json").read_text("utf-8"))
     assert len(golden["rows"]) > 400
-    own = default_analyzer().terms
-    assert not [(text, terms, own(text)) for text, terms in golden["rows"] if own(text) != terms]
+    assert not [(text, terms, terms_of(text)) for text, terms in golden["rows"] if terms_of(text) != terms]
 
 
 @settings(deadline=None, max_examples=300)

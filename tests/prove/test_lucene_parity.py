@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.analysis import default_analyzer
+from harness.catalogue.analysis import terms_of
 from harness.catalogue.build import read_products
 from harness.catalogue.lucene import build_engine, open_engine
 from harness.catalogue.port import SearchRequest
@@ -75,12 +75,11 @@ Terms = Callable[[str], list[str]]
 
 def differing(texts: list[str], lucene: Terms) -> Iterator[tuple[str, list[str], list[str]]]:
     """The texts whose terms differ. Batches first: one call for many texts."""
-    own = default_analyzer().terms
     for start in range(0, len(texts), BATCH):
         batch = texts[start : start + BATCH]
         joined = END.join(batch)
-        if lucene(joined) != own(joined):
-            yield from ((text, lucene(text), own(text)) for text in batch if lucene(text) != own(text))
+        if lucene(joined) != terms_of(joined):
+            yield from ((text, lucene(text), terms_of(text)) for text in batch if lucene(text) != terms_of(text))
 
 
 def test_every_code_point_is_of_its_class_and_every_class_is_cut_as_lucene_cuts_it() -> None:
