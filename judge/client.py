@@ -8,6 +8,7 @@ sent. Endpoints differ in what they take: JSON by a schema, and the name of the 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
@@ -29,12 +30,7 @@ _DETAIL_CHARS = 300
 _BACKOFF_MAX_MS = 30_000
 _CUT = "length"  # finish reason of a reply that reached its limit
 # Ways to ask, the fullest first: the limit's name, and whether a schema is sent.
-_WAYS = (
-    ("max_tokens", True),
-    ("max_tokens", False),
-    ("max_completion_tokens", True),
-    ("max_completion_tokens", False),
-)
+_WAYS = tuple(itertools.product(("max_tokens", "max_completion_tokens"), (True, False)))
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,11 +144,7 @@ class MeteredJudge:
     def __init__(self, judge: Judge, ledger: Ledger, endpoint: str = "judge") -> None:
         """`endpoint` names where it is asked."""
         self._judge, self._ledger, self._upstream = judge, ledger, f"{JUDGED_AT}{endpoint}"
-
-    @property
-    def model(self) -> str:
-        """As the judge's."""
-        return self._judge.model
+        self.model = judge.model
 
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """As the judge's."""

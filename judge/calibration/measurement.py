@@ -96,9 +96,6 @@ def check_calibration(signed: SignedCalibration, rubric: Rubric, verify: Verify)
     return found
 
 
-CALIBRATION_VERSION = 1
-
-
 class JudgedTrace(msgspec.Struct, frozen=True, kw_only=True):
     """A labelled trace and its verdict, or why there is none."""
 
@@ -147,7 +144,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """The result. `set_sha256` covers every recipe with its body's hash."""
 
-    version: int = CALIBRATION_VERSION
+    version: int = 1
     set_version: int = SET_VERSION
     set_sha256: str
     rubric: Rubric
