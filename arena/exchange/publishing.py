@@ -76,10 +76,8 @@ def publish(
     _check_contents(sources, signer.hotkey, verify, timelock)
     operator = operator_files.Operator(hotkey=signer.hotkey, netuid=netuid)
     with store.locked():
-        files, before = (
-            tuple(store.add(*source) for source in sources),
-            operator_files.of_operator(store.newest(), operator),
-        )
+        files = tuple(store.add(*source) for source in sources)
+        before = operator_files.of_operator(store.newest(), operator)
         carried = _carried(store, before.release, files, timelock, now_ms) if before and is_carried else ()
         if not files and not carried:
             raise ArenaError("V2105", "there is nothing to publish")

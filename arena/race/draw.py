@@ -19,9 +19,7 @@ _VARIANT_DOMAIN = "agent-arena/qualifying-seed/1"
 def race_seed(race_id: str, batch_sha256: str, beacon: BeaconRound) -> str:
     """The seed of a race, hex. `beacon` must be verified by the caller; its signature is compared as lower-case hex."""
     signature = bytes.fromhex(beacon.signature).hex()
-    return hashlib.sha256(
-        canonical_bytes([_SEED_DOMAIN, race_id, batch_sha256, beacon.network, beacon.round, signature])
-    ).hexdigest()
+    return content_hash([_SEED_DOMAIN, race_id, batch_sha256, beacon.network, beacon.round, signature])
 
 
 def qualifying_seed(suite: str, agent_version_id: str, block_hash: str) -> str:

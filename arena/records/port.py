@@ -171,9 +171,6 @@ class UsageTotal(ModelUsage, frozen=True, kw_only=True):
 class HeadMovedError(ArenaError):
     """V2022: the log no longer ends where the record was signed to follow. Read the head and sign again."""
 
-    def __init__(self, detail: str = "") -> None:
-        super().__init__("V2022", detail)
-
 
 class LeaseLostError(ArenaError):
     """V2022: the lease ran out, was given back or is another's. The work done under it does not count."""

@@ -40,7 +40,6 @@ from arena.records.verify_proof import check
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 
-PROOF_FORMAT: Literal["agent-arena/proof/1"] = "agent-arena/proof/1"
 TILE = 256  # leaves
 
 
@@ -54,7 +53,7 @@ class OlderCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class Proof(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a proof file holds; see the module."""
 
-    format: Literal["agent-arena/proof/1"] = PROOF_FORMAT
+    format: Literal["agent-arena/proof/1"] = "agent-arena/proof/1"
     checkpoint: str
     inclusion: tuple[str, ...]
     older: OlderCheckpoint | None = None

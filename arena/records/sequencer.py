@@ -114,7 +114,7 @@ class Sequencer:
                         del self._unanswered[payloads]
                     if not isinstance(error, HeadMovedError):
                         raise
-            raise HeadMovedError(f"the head moved {SIGNING_ATTEMPTS} times while records were signed")
+            raise HeadMovedError("V2022", f"the head moved {SIGNING_ATTEMPTS} times while records were signed")
 
     async def _has_arrived(self, sent: Sequence[Head], head: Head) -> bool:
         """True when the log, which stands at `head`, holds one of the tries that were sent."""

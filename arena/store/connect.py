@@ -121,7 +121,7 @@ def coded_errors(dsn: str = "", *, is_first: bool = False) -> Iterator[None]:
         state = str(getattr(error, "sqlstate", None) or "")
         about = str(error).splitlines()[0][:300]
         if state == "AR001":
-            raise HeadMovedError(about) from error
+            raise HeadMovedError("V2022", about) from error
         if state == "AR002":
             raise LeaseLostError("V2022", about) from error
         if state in _SCHEMA:

@@ -291,7 +291,7 @@ class MemoryLog:
         if self.refusals:
             raise self.refusals.pop(0)
         if records[0].prev != self.end.hash or records[0].seq != self.end.seq + 1:
-            raise HeadMovedError()
+            raise HeadMovedError("V2022")
         self.log += records
         self.stored |= {body.body_sha256: body for body in bodies}
         self.end = head_after(records[-1])

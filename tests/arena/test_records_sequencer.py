@@ -50,7 +50,7 @@ async def test_a_moved_head_is_read_again_and_the_record_signed_again() -> None:
 
 async def test_a_head_that_never_stops_moving_is_refused_after_a_bounded_number_of_signatures() -> None:
     log, sequencer = stand()
-    log.refusals = [HeadMovedError() for _ in range(SIGNING_ATTEMPTS + 5)]
+    log.refusals = [HeadMovedError("V2022") for _ in range(SIGNING_ATTEMPTS + 5)]
     with pytest.raises(HeadMovedError):
         await sequencer.append([attempt(1)])
     assert len(log.refusals) == 5
