@@ -51,7 +51,7 @@ from arena.export.model import Cursor, LogRow
 from arena.export.model import Request as ExportRequest
 from arena.records.body import decode_content
 from arena.records.log import note_sha256
-from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord
+from arena.records.model import EvaluationRecord, ReleaseRecord, SignedRecord
 from arena.records.verification import batches_of
 from arena.store.postgres import PostgresStore
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
@@ -81,13 +81,9 @@ class Tail:
         self._reading = asyncio.Lock()
         self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
 
-    async def heads(self) -> dict[str, Head]:
-        """The end of every log this store's login may read, by hotkey. Raises ArenaError V2021."""
-        return {name: await self.store.head(name) for name in await self._names()}
-
     async def require_log(self, validator: str) -> str:
         """The hotkey of a log: the one named, or the only one. Raises ArenaError V2081, V2082, V2021."""
-        names = await self._names()
+        names = await self.names()
         if validator in names:
             return validator
         if validator:
@@ -132,7 +128,8 @@ class Tail:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.closing.wait(), self.poll_s)
 
-    async def _names(self) -> list[str]:
+    async def names(self) -> list[str]:
+        """The logs that this store's login may read. Raises ArenaError V2021."""
         names = await self.store.validators()
         return names or [name for name in [self.store.validator] if name]  # a log without a record yet
 
@@ -229,8 +226,8 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
     @router.get("/v1/head", response_class=Response)
     async def read_heads() -> Response:
         """Where each log ends: validator, seq, and the chain's hash there."""
-        heads = await tail.heads()
-        return json_response([{"validator": name, "seq": head.seq, "hash": head.hash} for name, head in heads.items()])
+        ends = [(name, await tail.store.head(name)) for name in await tail.names()]
+        return json_response([{"validator": name, "seq": head.seq, "hash": head.hash} for name, head in ends])
 
     @router.get("/v1/checkpoints", response_class=Response)
     async def read_checkpoints(validator: Validator = "", after_size: After = 0) -> Response:

@@ -48,7 +48,7 @@ _NAMES: dict[FileKind, re.Pattern[str]] = {
     "batch": re.compile(rf"{_STEM}\.sealed\.json"),
     "catalogue": re.compile(_STEM),
 }
-_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,9 +56,9 @@ class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     kind: FileKind
     name: str
-    sha256: _Sha256
+    sha256: Sha256
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=FILE_BYTES_MAX)]
-    pieces: tuple[_Sha256, ...] = ()
+    pieces: tuple[Sha256, ...] = ()
 
     @property
     def piece_sha256s(self) -> tuple[str, ...]:

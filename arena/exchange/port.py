@@ -21,7 +21,7 @@ import httpx2
 import msgspec
 
 from arena.chain.keys import HttpAuth
-from arena.exchange.operator_files import PIECE_BYTES, RELEASE_BYTES_MAX, SignedRelease
+from arena.exchange.operator_files import PIECE_BYTES, RELEASE_BYTES_MAX, Sha256, SignedRelease
 from arena.export.files import read_row
 from arena.export.model import LogRow
 from arena.records.log import Checkpoint, LogStart
@@ -40,7 +40,6 @@ NOTE_BYTES_MAX = 16 << 10
 
 Answer = TypeVar("Answer", covariant=True)
 _Hotkey = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9]{1,128}$")]
-_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _Race = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
 _Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
@@ -96,7 +95,7 @@ class SubmissionQuestion(Question[SignedSubmission], frozen=True, kw_only=True):
     answer = SignedSubmission
     bytes_max = SUBMISSION_BYTES_MAX
     hotkey: _Hotkey
-    sha256: _Sha256
+    sha256: Sha256
 
 
 class SettlementQuestion(Question[SettlementRecord], frozen=True, kw_only=True):
@@ -133,7 +132,7 @@ class FileQuestion(Question[bytes], frozen=True, kw_only=True):
     kind = "file"
     answer = bytes
     bytes_max = PIECE_BYTES
-    sha256: _Sha256
+    sha256: Sha256
     start: _Seq = 0
 
 

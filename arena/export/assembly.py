@@ -8,7 +8,6 @@ pure function of what it loaded and runs beside the event loop.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from arena.export.model import Cursor, Filters, LogRow, Request, Trajectory, Wit
 from arena.policy import Policy
 from arena.records import model
 from arena.records.body import decode_body, decode_content, is_canonical, restore_frame
+from arena.records.log import SHA256
 from arena.secrets import find_secrets, holds_secret, scrub
 from arena.visibility.rule import Moment, Thing, may_see, settlement_moment, standing_of
 from foundation.errors import ArenaError
@@ -177,9 +177,6 @@ def read_releases(folder: Path) -> tuple[model.ReleaseRecord, ...]:
     return tuple(found[seq] for seq in sorted(found))
 
 
-_SHA256 = re.compile("[0-9a-f]{64}")
-
-
 class Page(msgspec.Struct, frozen=True):
     """Some records in a row and what is stored about those that may go out."""
 
@@ -217,7 +214,7 @@ async def load_page(
             content.payload.body_sha256
             for content, reason in zip(contents, reasons, strict=True)
             if content and reason is None and isinstance(content.payload, model.EvaluationRecord)
-            and _SHA256.fullmatch(content.payload.body_sha256)
+            and SHA256.fullmatch(content.payload.body_sha256)
         }
     )  # fmt: skip
     frames: dict[str, model.BodyFrame] = {}

@@ -368,18 +368,13 @@ def _outside(tokens: Hashes, free: Hashes) -> Hashes:
     return np.asarray(np.where(covered, _GAP, tokens))
 
 
-def contains(haystack: Hashes, needles: Hashes) -> npt.NDArray[np.bool_]:
-    """Which needles stand in the sorted haystack."""
-    if len(haystack) == 0 or len(needles) == 0:
-        return np.zeros(len(needles), dtype=np.bool_)
-    places = np.searchsorted(haystack, needles)
-    places[places == len(haystack)] = 0
-    return np.asarray(haystack[places] == needles)
-
-
 def less(phrases: Hashes, free: Hashes) -> Hashes:
-    """Sorted, distinct values without those that are free."""
-    return phrases[~contains(free, phrases)]
+    """Sorted, distinct values without those that are free, sorted too."""
+    if len(free) == 0:
+        return phrases
+    places = np.searchsorted(free, phrases)
+    places[places == len(free)] = 0
+    return np.asarray(phrases[free[places] != phrases])
 
 
 _CODE = _Kind("tokens", "phrases", _outside, runs, shared_e4, "shared")

@@ -25,6 +25,7 @@ from arena.chain.real import BLOCK_MS
 from arena.door.answers import SubmissionStatus
 from arena.race.settle import readable_policy
 from arena.race.weights import margin_e4
+from arena.records.log import SHA256
 from arena.records.model import SettlementRecord, Standing
 from arena.records.port import StoredSubmission, SubmissionState
 
@@ -482,12 +483,11 @@ def _top(record: SettlementRecord | None) -> Standing | None:
 
 
 _DIGITS = re.compile(r"\d{1,6}$")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def version_uuid(agent_version_id: str) -> str:
     """The UUID of an agent version."""
-    is_sha256 = _SHA256.fullmatch(agent_version_id)
+    is_sha256 = SHA256.fullmatch(agent_version_id)
     return _uuid8(bytes.fromhex(agent_version_id)) if is_sha256 else uuid_of("version", agent_version_id)
 
 
