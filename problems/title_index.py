@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -22,14 +21,6 @@ from problems.titles import LexicalTitles, TitleMatcher, title_words
 
 Numbers = npt.NDArray[np.int32]  # places in the index, ascending
 _NOBODY: Numbers = np.empty(0, dtype=np.int32)
-
-
-class Likeness(msgspec.Struct, frozen=True, kw_only=True):
-    """How alike one other title is: `shared` words of both, out of `union` words of either."""
-
-    product_id: str
-    shared: int
-    union: int
 
 
 class TitleIndex:
@@ -89,18 +80,11 @@ class TitleIndex:
 
     def similar(self, title: str) -> Numbers:
         """The places of the products whose title `lexical/1` takes for `title`."""
-        return self._near(title, 7_000)[0]
+        return self.near(title, 7_000)[0]
 
-    def likenesses(self, title: str, share_min_e4: int) -> list[Likeness]:
-        """Every product whose title shares at least that share (in ten-thousandths) of the words with `title`."""
-        places, shared, union = self._near(title, share_min_e4)
-        return [
-            Likeness(product_id=self.products[place].product_id, shared=int(both), union=int(either))
-            for place, both, either in zip(places, shared, union, strict=True)
-        ]
-
-    def _near(self, title: str, share_min_e4: int) -> tuple[Numbers, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Places of titles that share so much, with the numbers of words of both and of either.
+    def near(self, title: str, share_min_e4: int) -> tuple[Numbers, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The places of the titles that share at least so much (in ten-thousandths) of the words with `title`, and the
+        numbers of words of both and of either.
 
         Such a title shares that part of this one's words, so it holds one of the rarest of the rest and one more: only
         the holders of those are compared.

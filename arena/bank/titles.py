@@ -195,11 +195,10 @@ def build_lexical(
     """The release of `lexical/1` over an index, named `lexical/1@<catalogue>`, and its report; similarities are shares
     of words."""
     release = accept_lexically(problems, index, catalogue)
-    uncertain = sum(
-        10_000 * other.shared < (THRESHOLD_E4 + MARGIN_E4) * other.union
-        for reward in release.accepted
-        for other in index.likenesses(reward, THRESHOLD_E4 - MARGIN_E4)
-    )
+    uncertain = 0
+    for reward in release.accepted:
+        _, shared, union = index.near(reward, THRESHOLD_E4 - MARGIN_E4)
+        uncertain += int(np.count_nonzero(10_000 * shared < (THRESHOLD_E4 + MARGIN_E4) * union))
     return release, _report(release, len(index.products), uncertain)
 
 

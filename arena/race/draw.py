@@ -12,6 +12,7 @@ from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy
 from foundation.canonical import canonical_bytes, content_hash
 
+UNIT_E4 = 10_000  # one, in ten-thousandths
 _SEED_DOMAIN = "agent-arena/race-seed/1"
 _VARIANT_DOMAIN = "agent-arena/qualifying-seed/1"
 
@@ -97,9 +98,6 @@ def permitted_validators(metagraph: Metagraph) -> tuple[str, ...]:
     return tuple(sorted(neuron.hotkey for neuron in metagraph.neurons if neuron.has_validator_permit))
 
 
-_UNIT = 10_000
-
-
 class QualifyingResult(msgspec.Struct, frozen=True, kw_only=True):
     """One validator's score on one problem of the suite. None: the problem was withdrawn, nobody is charged."""
 
@@ -131,13 +129,13 @@ def suite_ends(results: Iterable[QualifyingResult], problem_ids: Iterable[str], 
     ends = {}
     for validator, scores in by_validator.items():
         counted = [score for score in scores.values() if score is not None]
-        is_left = (len(scores) - len(counted)) * _UNIT <= policy.race.cancel_void_e4 * len(suite)
+        is_left = (len(scores) - len(counted)) * UNIT_E4 <= policy.race.cancel_void_e4 * len(suite)
         if not counted or not is_left:
             continue
         open_problems, total = len(suite) - len(scores), sum(counted)
         needed = rules.score_min_e4 * (len(counted) + open_problems)
         if not open_problems:
             ends[validator] = SuiteEnd(total >= needed, total // len(counted))
-        elif rules.worker_ms and (total >= needed or total + _UNIT * open_problems < needed):
+        elif rules.worker_ms and (total >= needed or total + UNIT_E4 * open_problems < needed):
             ends[validator] = SuiteEnd(total >= needed)
     return ends

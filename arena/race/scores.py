@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.policy import Policy, RaceRules
-from arena.race.draw import work_order
+from arena.race.draw import UNIT_E4, work_order
 from arena.records.model import (
     AttemptRecord,
     Candidate,
@@ -102,7 +102,6 @@ class AgentScore(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[ProblemScore, ...]
 
 
-_UNIT = 10_000
 _RESAMPLES = 1_000
 
 
@@ -181,13 +180,13 @@ def exact_score(agent: AgentScore, lambda_e4: int) -> int:
 
 def _weighed(one: TrajectoryResult | ProblemScore, lambda_e4: int) -> int:
     """A score by its own flag, so that an agentic trajectory lifts no other; in hundred-millionths."""
-    return one.score_e4 * (_UNIT - (0 if one.is_agentic else lambda_e4))
+    return one.score_e4 * (UNIT_E4 - (0 if one.is_agentic else lambda_e4))
 
 
 def race_score_e4(agent: AgentScore, lambda_e4: int) -> int:
     """The race score in ten-thousandths, rounded down; 0 when no problem counts."""
     count = len(agent.problems)
-    return exact_score(agent, lambda_e4) // (count * _UNIT) if count else 0
+    return exact_score(agent, lambda_e4) // (count * UNIT_E4) if count else 0
 
 
 def rank(agents: Iterable[AgentScore], lambda_e4: int) -> tuple[AgentScore, ...]:
@@ -201,7 +200,7 @@ def rank(agents: Iterable[AgentScore], lambda_e4: int) -> tuple[AgentScore, ...]
 
 def share_e4(agent: AgentScore, flag: Literal["is_success", "is_agentic"]) -> int:
     """Share of problems that are solved, or have an agentic trajectory; rounded down."""
-    return _UNIT * sum(bool(getattr(problem, flag)) for problem in agent.problems) // max(1, len(agent.problems))
+    return UNIT_E4 * sum(bool(getattr(problem, flag)) for problem in agent.problems) // max(1, len(agent.problems))
 
 
 def mean_quality_e4(agent: AgentScore) -> int:
@@ -212,7 +211,7 @@ def mean_quality_e4(agent: AgentScore) -> int:
 
 def product_of_means_e4(agent: AgentScore) -> int:
     """SN15's run-level score, success rate x coefficient of the mean quality: published beside ours, ranks nothing."""
-    return share_e4(agent, "is_success") * coefficient_e4(mean_quality_e4(agent)) // _UNIT
+    return share_e4(agent, "is_success") * coefficient_e4(mean_quality_e4(agent)) // UNIT_E4
 
 
 def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> tuple[int, int]:
@@ -224,7 +223,7 @@ def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> 
     if not count:
         return 0, 0
     weighed = np.array([_weighed(one, lambda_e4) for one in agent.problems], dtype=np.int64)
-    ordered = np.sort(weighed[picks].sum(axis=1) // (count * _UNIT))
+    ordered = np.sort(weighed[picks].sum(axis=1) // (count * UNIT_E4))
     edge = len(ordered) // 40
     return int(ordered[edge]), int(ordered[-1 - edge])
 
@@ -308,7 +307,7 @@ def runs_of(agent: AgentScore, counted: RaceCount, lambda_e4: int) -> tuple[dict
     runs = []
     for problem in agent.problems:
         pair = counted.pairs[agent.candidate.subject.agent_version_id, problem.problem_id]
-        given = {one.validator: _weighed(one, lambda_e4) // _UNIT for one in pair.results}
+        given = {one.validator: _weighed(one, lambda_e4) // UNIT_E4 for one in pair.results}
         given |= dict.fromkeys(pair.faulted, 0)
         runs.append(given if problem.state == "scored" else {})
     return tuple(runs)
@@ -468,7 +467,7 @@ def _charged(rows: _RaceRows, inputs: SettlementInputs, drawn: tuple[str, ...]) 
 
     control = control_subject(rules)
     for agent, validator in {(pair[0], validator) for validator, pair in faults if pair[0] in agents}:
-        witness, left = control_subject(rules, agent), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
+        witness, left = control_subject(rules, agent), -(-rules.forgiven_e4 * len(drawn) // UNIT_E4)
         for problem_id in drawn:
             pair = (agent, problem_id)
             met = faults.get((validator, pair), [])

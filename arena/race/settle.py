@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
 from arena.race import weights
-from arena.race.draw import draw_problems, race_seed
+from arena.race.draw import UNIT_E4, draw_problems, race_seed
 from arena.race.scores import (
     AgentScore,
     FieldScores,
@@ -53,9 +53,6 @@ from foundation.canonical import content_hash, read_canonical
 from foundation.durable_files import coded
 from foundation.errors import ArenaError
 
-_UNIT = 10_000
-
-
 NO_BEACON, CAPPED = "the beacon did not come", "a cap on what models cost was reached"
 
 
@@ -88,7 +85,7 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     if not any(counted.pairs[control, problem_id].results for problem_id in drawn):
         return replace(blank, reason="no validator gave a result" + _capped(drawn, counted))
     scores = score_field(stated.field, drawn, counted, inputs.policy.race, len(stated.validators))
-    if len(scores.void) * _UNIT > inputs.policy.race.cancel_void_e4 * len(drawn):
+    if len(scores.void) * UNIT_E4 > inputs.policy.race.cancel_void_e4 * len(drawn):
         reason = f"{len(scores.void)} of {len(drawn)} problems are void" + _capped(scores.void, counted)
         return replace(blank, void=scores.void, reason=reason)
     return _settled(inputs, blank, scores, counted)

@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 from arena.chain.port import Metagraph
 from arena.policy import PromotionRules, WeightRules
+from arena.race.draw import UNIT_E4
 from arena.race.scores import AgentScore, exact_score
 from arena.records.model import Evidence, HeldEvidence, SettlementRecord, Top
 from arena.records.port import WeightsResult
-
-_UNIT = 10_000
 
 
 def margin_e4(rules: PromotionRules, reign_ms: int) -> int:
@@ -34,7 +33,7 @@ def margin_e4(rules: PromotionRules, reign_ms: int) -> int:
 
 def beats_margin(challenger: int, top: int, rules: PromotionRules, reign_ms: int) -> bool:
     """True when `challenger` is above `top` and at least `margin_e4` above it. Scores in any one integer unit."""
-    return challenger > top and challenger * _UNIT >= top * (_UNIT + margin_e4(rules, reign_ms))
+    return challenger > top and challenger * UNIT_E4 >= top * (UNIT_E4 + margin_e4(rules, reign_ms))
 
 
 def weighted_scores(
@@ -74,7 +73,7 @@ def duel(challenger: AgentScore, incumbent: AgentScore) -> tuple[int, int]:
 
 def eliminated_agents(ranked: Sequence[AgentScore], top: str, rules: PromotionRules) -> frozenset[str]:
     """Version ids of the lower `elimination_e4` of a field by raw score; the top agent always stays."""
-    count = len(ranked) * rules.elimination_e4 // _UNIT
+    count = len(ranked) * rules.elimination_e4 // UNIT_E4
     lower = ranked[len(ranked) - count :]
     return frozenset(a.candidate.subject.agent_version_id for a in lower) - {top}
 

@@ -18,7 +18,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -316,8 +316,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._explain = explain or (lambda status: b'{"error":"%s"}\n' % status.partition(" ")[2].lower().encode())
         self._transport: Any = None
         self._unfinished = 0
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[Literal["head", "stall"], asyncio.TimerHandle] = {}
 
     @property
     def has_asked(self) -> bool:
@@ -328,10 +327,6 @@ class GuardedProtocol(asyncio.Protocol):
     def is_answering(self) -> bool:
         """Whether a request is being answered."""
         return self._inner.cycle is not None and not self._inner.cycle.response_complete
-
-    @property
-    def _takes_body(self) -> bool:
-        return self.is_answering and bool(self._inner.cycle.more_body)
 
     def close(self) -> None:
         """Drop it without a word."""
@@ -346,23 +341,23 @@ class GuardedProtocol(asyncio.Protocol):
         if self._connections is not None and not self._connections.enter(self, address):
             self.close()
             return
-        self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._refuse, "408 Request Timeout")
+        self._await_head()
 
     def data_received(self, data: bytes) -> None:
         """Hand the bytes on, then see whether they made a request."""
-        before, is_body = self._inner.cycle, self._takes_body
+        before, is_body = self._inner.cycle, self.is_answering and self._inner.cycle.more_body
         self._inner.data_received(data)
         if self._transport.is_closing():
             return
         if self._inner.cycle is not before or is_body:
             self._unfinished = 0
-            self._disarm_head()
+            self._disarm("head")
             return
         self._unfinished += len(data)
         if self._unfinished > HEAD_MAX:
             self._refuse("431 Request Header Fields Too Large")
-        elif self._head_timer is None:
-            self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._refuse, "408 Request Timeout")
+        elif "head" not in self._timers:
+            self._await_head()
 
     def eof_received(self) -> bool | None:
         """Nothing of our own."""
@@ -371,35 +366,32 @@ class GuardedProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not read: give it a while, then drop what is buffered for it."""
         self._inner.pause_writing()
-        self._stall_timer = self._loop.call_later(STALL_TIMEOUT_S, self._transport.abort)
+        self._timers["stall"] = self._loop.call_later(STALL_TIMEOUT_S, self._transport.abort)
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        self._disarm_stall()
+        self._disarm("stall")
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers, and the place."""
         if self._connections is not None:
             self._connections.leave(self)
-        self._disarm_head()
-        self._disarm_stall()
+        self._disarm("head")
+        self._disarm("stall")
         self._inner.connection_lost(exc)
 
     def _refuse(self, status: str) -> None:
-        self._disarm_head()
+        self._disarm("head")
         if self._transport.is_closing():
             return
         body = self._explain(status)
         self._transport.write(_REFUSAL.format(status=status, size=len(body)).encode() + body)
         self._transport.close()
 
-    def _disarm_head(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _await_head(self) -> None:
+        self._timers["head"] = self._loop.call_later(HEAD_TIMEOUT_S, self._refuse, "408 Request Timeout")
 
-    def _disarm_stall(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
+    def _disarm(self, name: Literal["head", "stall"]) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
