@@ -217,8 +217,8 @@ class ProblemMaker:
         """Places of untaken answers of different classes, as many as the order asks; none: draw again."""
         least, most = order.items
         count = rng.randint(max(2, least) if is_one_shop else least, max(2, most) if is_one_shop else most)
-        pool = self._draw_shop(rng) if is_one_shop else self._free
         if is_one_shop:
+            pool = self._draw_shop(rng)
             pool = self._distinct(rng.sample(pool, len(pool)))
             return pool[:count] if len(pool) >= count else []
         drawn = self._distinct(self._draw_free(rng) for _ in range(count))

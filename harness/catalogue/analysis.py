@@ -24,12 +24,6 @@ TOKEN_UNITS_MAX = 255  # UTF-16 units; the scanner's buffer holds no more, so a 
 _OTHER = "."  # the class of a code point that is in no token
 
 
-class ClassTable(msgspec.Struct, frozen=True):
-    """Inclusive code point ranges of every class; what is in none is in no token."""
-
-    classes: dict[str, tuple[tuple[int, int], ...]]
-
-
 def tokens(text: str) -> list[str]:
     """Tokens as StandardTokenizer emits them."""
     if text.isascii():
@@ -69,11 +63,12 @@ def classes_json() -> bytes:
 
 
 class _Lookup(dict[int, str]):
-    """Code point -> class, looked up in the ranges on first sight; made for `str.translate`."""
+    """Code point -> class, looked up on first sight in a table of inclusive ranges by class; made for
+    `str.translate`. What is in no range is in no token."""
 
-    def __init__(self, table: ClassTable) -> None:
+    def __init__(self, table: dict[str, list[tuple[int, int]]]) -> None:
         super().__init__()
-        ranges = sorted((low, high, name) for name, spans in table.classes.items() for low, high in spans)
+        ranges = sorted((low, high, name) for name, spans in table.items() for low, high in spans)
         self._lows, self._ranges = [low for low, _, _ in ranges], ranges
 
     def __missing__(self, point: int) -> str:
@@ -85,7 +80,7 @@ class _Lookup(dict[int, str]):
 
 @functools.cache
 def _classes() -> _Lookup:
-    return _Lookup(msgspec.json.decode(classes_json(), type=ClassTable))
+    return _Lookup(msgspec.json.decode(classes_json())["classes"])
 
 
 # A class is one letter. Ignorable ones stick to the character before them (WB4); those with a part in emoji are apart.

@@ -86,7 +86,7 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     shop_id: str | None = None
     low_php: float | None = None
     high_php: float | None = None
-    service: tuple[str, ...] = ()
+    service: tuple[str, ...] = ()  # the known names that were asked for, each once; a product must offer all
     sort: Sort = "relevance"
 
     @property
@@ -107,7 +107,7 @@ def read_request(request: SearchRequest) -> SearchPlan | None:
         shop_id=request.shop_id or None,
         low_php=low,
         high_php=high,
-        service=read_service(request.service),
+        service=tuple(name for name in dict.fromkeys((request.service or "").split(",")) if name in SERVICES),
         sort=_SORTS.get(request.sort or "", "relevance"),
     )
 
@@ -143,12 +143,6 @@ def read_price(price: str | None) -> tuple[float | None, float | None]:
         return None, None
     low, _, high = price.partition("-")
     return _number(low), _number(high)
-
-
-def read_service(service: str | None) -> tuple[str, ...]:
-    """The known service names in the list, each once; a product must offer all of them."""
-    wanted = dict.fromkeys((service or "").split(","))
-    return tuple(name for name in wanted if name in SERVICES)
 
 
 def ignored_parameters(request: SearchRequest) -> tuple[str, ...]:
