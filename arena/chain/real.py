@@ -487,10 +487,9 @@ class BlockTimes:
 
         Raises what `time_of` raises.
         """
-        later, latest_ms = finalized, await self._time(finalized)
-        if latest_ms <= unix_ms:
+        if await self._time(finalized) <= unix_ms:
             return None
-        later = min((block for block, time in self._known.items() if time > unix_ms), default=later)
+        later = min(block for block, time in self._known.items() if time > unix_ms)
         known = max((block for block, time in self._known.items() if time <= unix_ms), default=-1)
         earlier = known if known >= 0 else await self._before(unix_ms, later)
         while later - earlier > 1:

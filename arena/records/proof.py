@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -88,17 +87,13 @@ async def prove(
             given = f"the checkpoint of {first.size} records of {first.validator}"
             raise ArenaError("V2053", f"{given} is not older than that of {point.size} records of {validator}")
         steps = await tiles.consistency(validator, first.size, point.size)
-        older = OlderCheckpoint(checkpoint=older_note, consistency=_hex(steps))
-    proof = Proof(**envelope_of(record), checkpoint=note, inclusion=_hex(inclusion), older=older)
+        older = OlderCheckpoint(checkpoint=older_note, consistency=steps)
+    proof = Proof(**envelope_of(record), checkpoint=note, inclusion=inclusion, older=older)
     try:
         check(encode_proof(proof), record.content, [note, older_note] if older else [note])
     except ValueError as error:
         raise ArenaError("V2050", f"record {seq} of {validator}: {error}") from error
     return proof, record
-
-
-def _hex(steps: Iterable[bytes]) -> tuple[str, ...]:
-    return tuple(step.hex() for step in steps)
 
 
 class TiledLogs:
@@ -110,18 +105,18 @@ class TiledLogs:
         self._roots: dict[str, list[bytes]] = defaultdict(list)
         self._growing = asyncio.Lock()
 
-    async def inclusion(self, validator: str, seq: int, size: int) -> tuple[bytes, ...]:
-        """The hashes that lead from record `seq` to the root over the first `size`, in proof order.
+    async def inclusion(self, validator: str, seq: int, size: int) -> tuple[str, ...]:
+        """The hashes (hex) that lead from record `seq` to the root over the first `size`, in proof order.
 
         Raises ArenaError V2053 where the log is shorter; V2021 when the store is away.
         """
         return await self._hashes(validator, size, inclusion_ranges(seq - 1, size))
 
-    async def consistency(self, validator: str, first: int, second: int) -> tuple[bytes, ...]:
-        """The hashes that prove that the log of `second` records begins with that of `first`. Raises as `inclusion`."""
+    async def consistency(self, validator: str, first: int, second: int) -> tuple[str, ...]:
+        """Those that prove that the log of `second` records begins with that of `first`. Raises as `inclusion`."""
         return await self._hashes(validator, second, consistency_ranges(first, second))
 
-    async def _hashes(self, validator: str, size: int, ranges: list[LeafRange]) -> tuple[bytes, ...]:
+    async def _hashes(self, validator: str, size: int, ranges: list[LeafRange]) -> tuple[str, ...]:
         roots, tiles = self._roots[validator], size // TILE
         async with self._growing:
             if len(roots) < tiles:
@@ -135,7 +130,7 @@ class TiledLogs:
                         await asyncio.sleep(0)  # others that are served in this loop go on
             if len(roots) < tiles:
                 raise ArenaError("V2053", f"the log of {validator} holds fewer than {tiles * TILE} records")
-        return tuple([await self._root(validator, first, end) for first, end in ranges])
+        return tuple([(await self._root(validator, first, end)).hex() for first, end in ranges])
 
     async def _root(self, validator: str, first: int, end: int) -> bytes:
         """The root over leaves `first` to `end` - 1, which are a subtree: of whole tiles, or of leaves within one."""

@@ -167,12 +167,6 @@ def view_evaluation(evaluation: Evaluation, constraints: Sequence[Constraint]) -
     )
 
 
-def first_gate_missed(verdict: Verdict) -> str:
-    """The judge's first gate that the trace did not pass; "" for one that passed all."""
-    passed = sum(level <= verdict.quality_e4 for level in QUALITY_LEVELS_E4) - 1
-    return GATES[max(0, passed)] if passed < len(GATES) else ""
-
-
 def result_line(
     outcome: OutcomeScore | UnscoredOutcome | None,
     verdicts: Sequence[Verdict | UnscoredVerdict] = (),
@@ -214,7 +208,8 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
                 number = numbers.setdefault((cited.span, text.strip()), len(numbers) + 1)
                 found = text.strip() in texts.get(cited.span, "")
                 quotes.append(Quote(number=number, span=cited.span, gate=cited.gate, text=text, is_found=found))
-        missed = first_gate_missed(verdict)
+        passed = sum(level <= verdict.quality_e4 for level in QUALITY_LEVELS_E4) - 1
+        missed = GATES[max(0, passed)] if passed < len(GATES) else ""  # the first that the trace did not pass
         asked = f"; first gate missed: {missed} ({GATE_QUESTIONS[missed]})" if missed else "; every gate passed"
         refused = tuple(
             (neutral_name(one.model), f"no usable reply: {neutral_text(one.reason)}") for one in verdict.refused

@@ -392,8 +392,7 @@ class Pages:
             raise ArenaError("V2082", f"no signed checkpoint of {validator} covers record {seq} yet")
         record = await anext(aiter(self.board.store.records(validator, after_seq=seq - 1, page=1)))
         path = await self._tiles.inclusion(validator, seq, points[-1].size)
-        proven = tuple(one.hex() for one in path)
-        return Proof(**envelope_of(record), checkpoint=points[-1].note, inclusion=proven)
+        return Proof(**envelope_of(record), checkpoint=points[-1].note, inclusion=path)
 
     async def validators(self) -> dict[str, Any]:
         """Whose logs are served here, and whether they agree."""
