@@ -308,8 +308,7 @@ class LocalSubtensor(Twin):
         return () if pairs is None else msgspec.json.decode(pairs, type=tuple[tuple[int, int], ...])
 
     def _owner_hotkey(self, db: sqlite3.Connection, asked: ChainQuestion) -> str | None:
-        owner: str | None = _value(db, "SELECT hotkey FROM neuron WHERE uid = 0 AND from_block = 1")
-        return owner
+        return cast("str | None", _value(db, "SELECT hotkey FROM neuron WHERE uid = 0 AND from_block = 1"))
 
     # -- extrinsics
     def _register(self, db: sqlite3.Connection, asked: ChainQuestion, hotkey: str, block: int) -> ChainResult:

@@ -264,11 +264,9 @@ def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptReco
     """
     rows = [row for row in inputs.attempts if row.record.ended != "evaluated"]
     last: dict[Place, int] = {}
-    for key, seq in (
-        *((_key(row), row.seq) for row in inputs.evaluations),
-        *((_key(row), row.seq) for row in rows if row.record.is_closing),
-    ):
-        last[key] = max(seq, last.get(key, 0))
+    ends: list[LoggedRecord[AttemptRecord | EvaluationRecord]] = [row for row in rows if row.record.is_closing]
+    for end in [*ends, *inputs.evaluations]:
+        last[_key(end)] = max(end.seq, last.get(_key(end), 0))
     kept = [row for row in rows if inputs.stated.logs or row.record.is_closing or row.seq < last.get(_key(row), 0)]
     return tuple(sorted(kept, key=_order))
 

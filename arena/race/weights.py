@@ -64,11 +64,9 @@ def field_anchor_e4(scores_e4: Sequence[int]) -> int:
 def duel(challenger: AgentScore, incumbent: AgentScore) -> tuple[int, int]:
     """(wins, losses): problems of the draw on which the challenger scored higher, and lower. One that either lacks
     counts as the 0 it is scored, so that nobody can drop a loss."""
-    wins = losses = 0
-    for mine, theirs in zip(challenger.problems, incumbent.problems, strict=True):
-        wins += mine.score_e4 > theirs.score_e4
-        losses += mine.score_e4 < theirs.score_e4
-    return wins, losses
+    pairs = zip(challenger.problems, incumbent.problems, strict=True)
+    gains = [mine.score_e4 - theirs.score_e4 for mine, theirs in pairs]
+    return sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
 
 
 def eliminated_agents(ranked: Sequence[AgentScore], top: str, rules: PromotionRules) -> frozenset[str]:

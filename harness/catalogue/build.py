@@ -215,8 +215,7 @@ def merge_runs(writer: RunWriter, folder: Path, progress: Progress) -> tuple[int
     """
     names = sorted(writer.vocabulary)  # code point order is UTF-8 order
     final = np.empty(len(names), np.int64)
-    for number, name in enumerate(names):
-        final[writer.vocabulary[name]] = number
+    final[[writer.vocabulary[name] for name in names]] = np.arange(len(names))
     (folder / layout.VOCABULARY).write_bytes("\n".join(names).encode())
     frequency, pairs = np.zeros(len(names), np.int64), np.empty(0, np.uint32)
     for run in range(writer.runs):

@@ -288,11 +288,8 @@ class Evidence:
 
     def _spoken(self, texts: Iterable[str]) -> frozenset[str]:
         """Of what the texts say, what some completion says: nothing else can be cited."""
-        said: set[str] = set()
-        for text in texts:
-            for tokens in spoken_in(text):
-                said |= self._wanted.intersection(tokens)
-        return frozenset(said)
+        spoken = (tokens for text in texts for tokens in spoken_in(text))
+        return self._wanted.intersection(itertools.chain.from_iterable(spoken))
 
     def _note(self, text: str, number: int, asked: Collection[str]) -> None:
         tokens, numbers = spoken_in(text)
