@@ -77,6 +77,11 @@ _PROBE = b"agent-arena/quicknet/1"
 _NOT_YET = frozenset({404, 425})
 
 
+class _BeaconAnswer(msgspec.Struct):
+    round: int
+    signature: str
+
+
 class DrandBeacon(_Rounds):
     """quicknet over any of several relays; a relay can delay a round but can't forge one."""
 
@@ -120,9 +125,9 @@ class DrandBeacon(_Rounds):
                     lacking.append(f"{endpoint}: not there yet")
                     continue
                 with suppress(*UNREADABLE_JSON):
-                    answer = msgspec.json.decode(response.content, type=dict[str, object])
-                    made = msgspec.convert(answer | {"network": QUICKNET}, BeaconRound)
-                    is_ours = response.status_code == httpx2.codes.OK and made.round == round_number
+                    answer = msgspec.json.decode(response.content, type=_BeaconAnswer)
+                    made = BeaconRound(network=QUICKNET, round=answer.round, signature=answer.signature)
+                    is_ours = response.status_code == httpx2.codes.OK and answer.round == round_number
                     if is_ours and verify_quicknet_round(made):
                         return made
                 complaints.append(f"{endpoint}: status {response.status_code}, no good signature")

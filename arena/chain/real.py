@@ -487,9 +487,10 @@ class BlockTimes:
 
         Raises what `time_of` raises.
         """
-        if await self._time(finalized) <= unix_ms:
+        later, latest_ms = finalized, await self._time(finalized)
+        if latest_ms <= unix_ms:
             return None
-        later = min(block for block, time in self._known.items() if time > unix_ms)
+        later = min((block for block, time in self._known.items() if time > unix_ms), default=later)
         known = max((block for block, time in self._known.items() if time <= unix_ms), default=-1)
         earlier = known if known >= 0 else await self._before(unix_ms, later)
         while later - earlier > 1:
