@@ -209,6 +209,7 @@ class RunFolder:
         processes: Processes = ALONE,
     ) -> None:
         self.path, self.recipe, self.processes = folder, recipe, processes
+        self.engine = folder / ENGINE  # where the engine keeps what it resumes from
         self.progress = progress if processes.is_first else None
         self.is_preempted = False  # SIGTERM has come
         if processes.is_first:
@@ -240,11 +241,6 @@ class RunFolder:
         """Raises PreemptionError once SIGTERM has come."""
         if self.is_preempted:
             raise PreemptionError(str(self.path))
-
-    @property
-    def engine(self) -> Path:
-        """Where the engine keeps what it resumes from."""
-        return self.path / ENGINE
 
     def finished(self) -> RunLineage | None:
         """The lineage of a finished run, or None. Raises ArenaError V2166 for an invalid lineage."""

@@ -137,6 +137,7 @@ class Qwen3Codec:
             tokens = (folder / "tokenizer.json").read_bytes()
         except (OSError, ValueError) as error:
             raise ArenaError("V2120", f"{folder}: {error}") from error
+        self.stop_id = int(self.tokenizer.eos_token_id)  # the token that ends an assistant turn
         self._renderer: Any = create_renderer(self.tokenizer, Qwen3RendererConfig())
         template = str(self.tokenizer.chat_template or "")
         software = f"renderers {version('renderers')} tokenizers {version('tokenizers')}"
@@ -145,11 +146,6 @@ class Qwen3Codec:
         self._empty_thought = tuple(self.tokenizer.encode(EMPTY_THOUGHT, add_special_tokens=False))
         self.template_only_ids: tuple[int, ...] = tuple(map(self.tokenizer.convert_tokens_to_ids, TEMPLATE_ONLY))
         self._require_parity(folder)
-
-    @property
-    def stop_id(self) -> int:
-        """The token that ends an assistant turn."""
-        return int(self.tokenizer.eos_token_id)
 
     def prompt(self, messages: tuple[Message, ...], tools: str) -> tuple[int, ...]:
         """Ids up to and with the generation prompt."""

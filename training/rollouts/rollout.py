@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
@@ -108,16 +109,12 @@ class TokenUpstream:
     """An `Upstream` for one episode. Not thread-safe: an episode asks one thing at a time."""
 
     def __init__(self, sampler: Sampler, codec: Qwen3Codec, decode: Decode, seed: int) -> None:
+        self.name = sampler.version
         self._sampler, self._codec, self._decode, self._seed = sampler, codec, decode, seed
         self._turn = 0
         self._sent: tuple[Message, ...] = ()  # messages up to the last reply, it included
         self._ids: tuple[int, ...] = ()  # prompt of the last turn
         self._sampled: tuple[int, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The weights' version."""
-        return self._sampler.version
 
     def probe(self, request: str) -> Failure | None:
         """There is nothing to ask beside the conversation: a sampler that can't answer it is away."""
@@ -259,7 +256,8 @@ def read_line(
         ),
         **scored,
     )
-    return EpisodeLine(result=result, query=job.problem.query, messages=messages_of(body), tools=tools, rollout=rollout)
+    messages = tuple(message_of(chat, "llm") for chat in converse(body).messages)  # as an export shows them
+    return EpisodeLine(result=result, query=job.problem.query, messages=messages, tools=tools, rollout=rollout)
 
 
 def read_rollout(evaluation: Evaluation) -> Rollout | None:
@@ -290,11 +288,6 @@ def read_rollout(evaluation: Evaluation) -> Rollout | None:
         logprobs=tuple(logprobs),
         turns=tuple(spans),
     )
-
-
-def messages_of(body: EvaluationBody) -> tuple[Message, ...]:
-    """The conversation of an episode, as an export shows it."""
-    return tuple(message_of(chat, "llm") for chat in converse(body).messages)
 
 
 def hallucinated_ids(body: EvaluationBody) -> int:
@@ -336,12 +329,7 @@ class OwnEndpoint:
     """`inner`, believed. As thread-safe as that is."""
 
     def __init__(self, inner: Upstream) -> None:
-        self._inner = inner
-
-    @property
-    def name(self) -> str:
-        """The endpoint's."""
-        return self._inner.name
+        self._inner, self.name = inner, inner.name
 
     def complete(self, request: str) -> ModelReply:
         """One attempt. Raises GuestCallError A1040 for a request the endpoint calls malformed, else what it raises."""
@@ -371,13 +359,10 @@ LEVEL = SandboxLevel(
 class InProcessSandbox:
     """A `Sandbox` for sources of ours. Thread-safe: each run has a namespace of its own."""
 
+    level = LEVEL  # no confinement at all
+
     def __init__(self, admitted_sha256s: frozenset[str]) -> None:
         self._admitted = admitted_sha256s
-
-    @property
-    def level(self) -> SandboxLevel:
-        """No confinement at all."""
-        return LEVEL
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run an admitted source to its end. Raises ArenaError V2001 for any other."""
@@ -409,18 +394,13 @@ def _sdk(job: GuestJob, host: Host) -> ModuleType:
         answer: Any = host.call("tool.call", {"name": name, "arguments": arguments})
         return answer["result"]
 
+    def named(name: str, /, **arguments: object) -> Any:
+        """A tool as a function of its arguments; its answer is decoded, as the SDK's own functions give it."""
+        return msgspec.json.decode(execute(name, msgspec.json.encode(arguments).decode()))
+
     sdk = ModuleType("arena_sdk")
     sdk.llm = SimpleNamespace(models=lambda: list(job.models), chat=chat)  # type: ignore[attr-defined]
     schemas = msgspec.json.decode(job.tools, type=list[dict[str, Any]])
-    named = {name: _named(execute, name) for name in (schema["function"]["name"] for schema in schemas)}
-    sdk.tools = SimpleNamespace(schemas=lambda: list(schemas), execute=execute, **named)  # type: ignore[attr-defined]
+    tools = {name: partial(named, name) for name in (schema["function"]["name"] for schema in schemas)}
+    sdk.tools = SimpleNamespace(schemas=lambda: list(schemas), execute=execute, **tools)  # type: ignore[attr-defined]
     return sdk
-
-
-def _named(execute: Callable[[str, object], Any], name: str) -> Callable[..., Any]:
-    """A tool as a function of its arguments; the answer is its decoded JSON, as the SDK's own functions give it."""
-
-    def call(**arguments: object) -> Any:
-        return msgspec.json.decode(execute(name, msgspec.json.encode(arguments).decode()))
-
-    return call

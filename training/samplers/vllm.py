@@ -62,14 +62,9 @@ class VllmSampler:
 
     def __init__(self, base_url: str, model: str, codec: Qwen3Codec) -> None:
         """`base_url` with its version path (`http://host:8000/v1`); `model` as the server names it."""
-        self._model, self._codec = model, codec
+        self.version, self._codec = model, codec  # the model or adapter that is asked
         self._loaded: set[str] = set()  # adapters of ours
         self._client = BoundedClient(base_url=base_url.rstrip("/") + "/", silence_s=TIMEOUT_S, connect_s=TIMEOUT_S)
-
-    @property
-    def version(self) -> str:
-        """The model or adapter that is asked."""
-        return self._model
 
     def close(self) -> None:
         """Close the connections."""
@@ -82,7 +77,7 @@ class VllmSampler:
             "POST",
             "completions",
             {
-                "model": self._model,
+                "model": self.version,
                 "prompt": list(prompt_ids),
                 "max_tokens": decode.turn_tokens_max,
                 "temperature": decode.temperature,
@@ -117,7 +112,7 @@ class VllmSampler:
         """
         digest = weights_sha256(folder)
         name = f"adapter-{digest[:16]}"
-        if name == self._model:
+        if name == self.version:
             return
         served = self._served()
         if name in served and _is_gone(served[name], served):
@@ -133,7 +128,7 @@ class VllmSampler:
         held = self._weights_of(name)
         if held and held != digest:
             raise ArenaError("U3001", f"{self._client.base_url} serves weights {held[:16]} as {name}")
-        previous, self._model = self._model, name
+        previous, self.version = self.version, name
         if previous in self._loaded:
             self._ask("POST", "unload_lora_adapter", {"lora_name": previous})
             self._loaded.remove(previous)
@@ -147,9 +142,9 @@ class VllmSampler:
         for a server without a model of this name, or with an adapter whose folder is gone; U3002 or U3003 when it does
         not say.
         """
-        held, named = self._weights_of(self._model), self._model.partition("@")[2]
+        held, named = self._weights_of(self.version), self.version.partition("@")[2]
         if held and named and not held.startswith(named):
-            raise ArenaError("U3001", f"{self._client.base_url} serves weights {held[:16]} as {self._model}")
+            raise ArenaError("U3001", f"{self._client.base_url} serves weights {held[:16]} as {self.version}")
         return held
 
     def _weights_of(self, name: str) -> str:

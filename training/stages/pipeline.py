@@ -274,11 +274,7 @@ class _HeedingSampler:
 
     def __init__(self, inner: Sampler, run: RunFolder) -> None:
         self._inner, self._run = inner, run
-
-    @property
-    def version(self) -> str:
-        """Of the weights."""
-        return self._inner.version
+        self.version = inner.version
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> TurnSample:
         """One turn. Raises PreemptionError, and what the sampler raises."""
