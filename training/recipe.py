@@ -168,7 +168,9 @@ def read_recipe(path: Path) -> Recipe:
     """The recipe in a TOML file, or the one that a run keeps (JSON).
 
     A file that extends another (`extends = "NAME.toml"`, from its own folder) is laid over it, value over value. Raises
-    ArenaError V2120 as `parse_recipe`, for a file that can't be read, and for files that extend each other in a circle.
+    ArenaError V2120: for a file that can't be read, for files that extend each other in a circle, for an unknown key
+    with its nearest, for a value out of bounds with key, value and bound, for keys that contradict each other with all
+    of them.
     """
     layers: dict[Path, dict[str, Any]] = {}  # an overlay first, what it extends behind it
     place: Path | None = path.absolute()
@@ -177,8 +179,9 @@ def read_recipe(path: Path) -> Recipe:
             raise ArenaError("V2120", f"{path}: {EXTENDS} leads back to {place.name}")
         try:
             content = place.read_bytes()
-            told = msgspec.json.decode(content) if place.suffix == ".json" else _load(content.decode(), str(place))
-        except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+            is_json = place.suffix == ".json"
+            told = msgspec.json.decode(content) if is_json else tomllib.loads(content.decode(), parse_float=_finite)
+        except (OSError, ValueError) as error:  # not UTF-8, TOML or JSON among them
             raise ArenaError("V2120", f"{place}: {error}") from error
         layers[place] = told
         base = told.pop(EXTENDS, None)
@@ -188,39 +191,19 @@ def read_recipe(path: Path) -> Recipe:
         for key, value in told.items():
             kept = whole.get(key)
             whole[key] = kept | value if isinstance(kept, dict) and isinstance(value, dict) else value
-    return _convert(whole, str(path))
-
-
-def parse_recipe(text: str, place: str = "recipe") -> Recipe:
-    """The recipe in a TOML text from `place` that extends none.
-
-    Raises ArenaError V2120: for an unknown key with its nearest, for a value out of bounds with key, value and bound,
-    for keys that contradict each other with all of them.
-    """
-    return _convert(_load(text, place), place)
-
-
-def _load(text: str, place: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text, parse_float=_finite)
-    except ValueError as error:
-        raise ArenaError("V2120", f"{place}: {error}") from error
+        recipe = msgspec.convert(whole, Recipe)
+    except msgspec.ValidationError as error:
+        raise ArenaError("V2120", f"{path}: {_describe(str(error), whole)}") from error
+    if wrong := contradictions(recipe):
+        raise ArenaError("V2120", f"{path}: {'; '.join(wrong)}")
+    return recipe
 
 
 def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text}: a finite number is expected")
     return value
-
-
-def _convert(told: Mapping[str, Any], place: str) -> Recipe:
-    try:
-        recipe = msgspec.convert(told, Recipe)
-    except msgspec.ValidationError as error:
-        raise ArenaError("V2120", f"{place}: {_describe(str(error), told)}") from error
-    if wrong := contradictions(recipe):
-        raise ArenaError("V2120", f"{place}: {'; '.join(wrong)}")
-    return recipe
 
 
 def _describe(message: str, told: Mapping[str, Any]) -> str:
@@ -250,9 +233,9 @@ def contradictions(recipe: Recipe) -> list[str]:
     optim, rules, decode, stage = recipe.optim, recipe.grpo, recipe.decode, recipe.stage
     rollouts = rules.problems_per_step * rules.samples
     always: dict[str, object] = {
-        f"sampler = {recipe.sampler!r} is no URL": recipe.sampler and not _is_url(recipe.sampler),
+        f"sampler = {recipe.sampler!r} is no URL": recipe.sampler and not is_url(recipe.sampler),
         f"teacher = {recipe.teacher!r} is neither a URL nor `scripted`": (
-            recipe.teacher not in ("", "scripted") and not _is_url(recipe.teacher)
+            recipe.teacher not in ("", "scripted") and not is_url(recipe.teacher)
         ),
         "sampler is a server: sampler_model has to name the model there": recipe.sampler and not recipe.sampler_model,
         f"engine.torch_compile: {stage} runs what it trains outside the compiled model, too": (
@@ -303,5 +286,6 @@ def require_runnable(recipe: Recipe, place: str) -> None:
         raise ArenaError("V2120", f"{place}: {wrong}")
 
 
-def _is_url(value: str) -> bool:
+def is_url(value: str) -> bool:
+    """Whether a text is the URL of an endpoint."""
     return value.startswith(("http://", "https://"))

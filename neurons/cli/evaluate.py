@@ -28,6 +28,7 @@ from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 from problems.model import Problem
 from training.model import Decode
 from training.models.opening import require_candidate
+from training.recipe import is_url
 
 if TYPE_CHECKING:
     from training.evaluation.report import Estimate, EvalReport, EvaluationPlan
@@ -165,21 +166,17 @@ def evaluate_model(
     show({"report": report}, evaluation_lines(report))
 
 
-def _is_url(text: str) -> bool:
-    return text.startswith(("http://", "https://"))
-
-
 def _kind_of(target: str) -> Literal["agent", "endpoint", "folder"]:
     if target.endswith(".py"):
         return "agent"
-    return "endpoint" if target == SCRIPTED or _is_url(target) else "folder"
+    return "endpoint" if target == SCRIPTED or is_url(target) else "folder"
 
 
 def _require_subject(target: str, how: SubjectFlags) -> None:
     """The flags name one that can be examined: said at once, before anything is opened."""
     is_folder = _kind_of(target) == "folder"
     named = is_folder and bool(how.sampler) == bool(how.model)
-    if (is_folder and not named) or (how.sampler and not (named and _is_url(how.sampler))):
+    if (is_folder and not named) or (how.sampler and not (named and is_url(how.sampler))):
         raise typer.BadParameter("URL of a vLLM server, with --model, for a folder as TARGET", param_hint="--sampler")
     if how.cluster and is_folder:
         raise typer.BadParameter("for an endpoint or an agent file", param_hint="--cluster")

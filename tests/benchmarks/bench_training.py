@@ -145,7 +145,7 @@ def _timed() -> Iterator[list[float]]:
 
 def _ours(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
     from training.models.render import Qwen3Codec
-    from training.recipe import parse_recipe
+    from training.recipe import Recipe
     from training.run import RunFolder
     from training.stages.sft import train_sft
 
@@ -155,7 +155,7 @@ def _ours(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
         f'batch_rows = {batch}\naccumulation = 1\nwarmup_share = 0.0\nschedule = "constant"\nis_bf16 = false\n'
         "is_checkpointing = false\nsave_every_steps = 1000\n"
     )
-    recipe = parse_recipe(text)
+    recipe = msgspec.toml.decode(text, type=Recipe)
     run = RunFolder(folder / f"ours-{batch}", recipe)
     train_sft(recipe, run, rows, [], Qwen3Codec(model).tokenizer.pad_token_id)
     return run.lines()

@@ -29,7 +29,7 @@ from tests.neurons.cluster_stand import apart
 from tests.prove.test_corpus_scale import folder_sha256
 from tests.training.firehose import write_real_day
 from training.model import Decode
-from training.recipe import Recipe, parse_recipe
+from training.recipe import Recipe
 from training.rollouts.rollout import jobs_of
 
 SOURCE = reference_agent("baseline:scripted-expert").source
@@ -193,7 +193,7 @@ def test_a_machine_with_another_index_policy_or_jail_runs_nothing(asked: list[As
 
 def recipe_of(stage: str, text: str) -> Recipe:
     whole = f'name = "r"\nstage = "{stage}"\nmodel = "m"\nparent = "p"\ntokenizer = "{TOKENIZER}"\n{text}'
-    return msgspec.structs.replace(parse_recipe(whole, "recipe"), decode=EPISODE)
+    return msgspec.structs.replace(msgspec.toml.decode(whole, type=Recipe), decode=EPISODE)
 
 
 def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(

@@ -26,7 +26,7 @@ from tests.training.stock import TOKENIZER
 from training.model import Decode, Rollout, TokenRow
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
-from training.recipe import Recipe, parse_recipe
+from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT, Outcome, RunFolder, launched
 from training.samplers.in_process import LocalSampler
@@ -74,7 +74,7 @@ refresh_every_steps = {refresh}
 def small_recipe(stage: str, model: Path, more: str = "", **changes: float) -> Recipe:
     """A recipe; `more` goes on in its table `optim`."""
     values = {"r": 4, "steps": 4, "lr": 5e-3, "every": 2, "batch": 2, "accumulation": 1, "dropout": 0.0} | changes
-    return parse_recipe(RECIPE.format(stage=stage, model=model, **values) + more)
+    return msgspec.toml.decode(RECIPE.format(stage=stage, model=model, **values) + more, type=Recipe)
 
 
 def write_model(folder: Path) -> Path:

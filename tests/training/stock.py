@@ -32,7 +32,7 @@ from training.corpus.selection import Task, kept_rows
 from training.model import Decode
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
-from training.recipe import Recipe, parse_recipe
+from training.recipe import Recipe
 from training.rollouts.rollout import jobs_of
 from training.run_context import RunContext
 from training.samplers.in_process import LocalSampler, sampler_of
@@ -76,7 +76,7 @@ class Stock:
 
     def recipe(self, stage: str, more: str = "") -> Recipe:
         """A small recipe of one stage."""
-        return parse_recipe(self.recipe_text(stage, more))
+        return msgspec.toml.decode(self.recipe_text(stage, more), type=Recipe)
 
     def recipe_text(self, stage: str, more: str = "") -> str:
         """Its TOML."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import trl.trainer.utils
 
@@ -17,7 +18,7 @@ from foundation.errors import ArenaError
 from tests.training.stage_runs import Bandit, ending, lines_of, run_grpo, run_kto, run_sft, short_rows
 from tests.training.stock import Stock
 from training.models.render import Qwen3Codec
-from training.recipe import parse_recipe
+from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT, Outcome, PreemptionError, RunFolder, RunLineage, Versions, newest_checkpoint
 from training.stages import engine, sft
@@ -114,7 +115,7 @@ def test_checkpoints_go_to_the_hub_on_demand_alone(
 
 def test_where_a_run_reports_is_no_part_of_its_hash_and_may_change_before_it_goes_on(tmp_path: Path) -> None:
     def sha256_of(more: str) -> str:
-        recipe = parse_recipe(f'name = "x"\nstage = "sft"\nmodel = "m"\n{more}')
+        recipe = msgspec.toml.decode(f'name = "x"\nstage = "sft"\nmodel = "m"\n{more}', type=Recipe)
         RunFolder(tmp_path / str("eager" in more), recipe)  # not refused
         versions = Versions(code_commit="", packages={}, device="")
         named = dict.fromkeys(("parent_sha256", "codec_sha256", "partition_sha256", "weights_sha256"), "")

@@ -14,7 +14,7 @@ from foundation.errors import ArenaError
 from neurons.cli import evaluate, train
 from tests.training.stock import Stock
 from training.models.opening import find_device, open_model, require_candidate
-from training.recipe import parse_recipe, read_recipe, require_runnable
+from training.recipe import read_recipe, require_runnable
 
 SHIPPED = sorted((Path(__file__).parents[2] / "training" / "recipes").glob("*/*.toml"))
 BASE = 'name = "x"\nstage = "sft"\nmodel = "m"\n'
@@ -44,13 +44,6 @@ def test_an_overlay_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> 
     assert recipe.lora.targets == ("q_proj",)
 
 
-def detail(text: str) -> str:
-    with pytest.raises(ArenaError) as wrong:
-        parse_recipe(text, "r.toml")
-    assert wrong.value.failure.code == "V2120"
-    return wrong.value.failure.detail
-
-
 @pytest.mark.parametrize(
     ("stage", "text", "told"),
     [
@@ -78,14 +71,19 @@ def detail(text: str) -> str:
         ("teacher", 'teacher = "claude"', "teacher = 'claude' is neither a URL nor `scripted`"),
     ],
 )
-def test_what_no_recipe_may_say_is_told_when_it_is_read(stage: str, text: str, told: str) -> None:
-    found = detail(f'name = "x"\nstage = "{stage}"\nmodel = "m"\n{text}\n')
-    assert told in found and found.startswith("r.toml") and ("did you mean" in found) == ("did you mean" in told)
+def test_what_no_recipe_may_say_is_told_when_it_is_read(stage: str, text: str, told: str, tmp_path: Path) -> None:
+    path = overlay(tmp_path, r=f'name = "x"\nstage = "{stage}"\nmodel = "m"\n{text}\n')
+    with pytest.raises(ArenaError) as wrong:
+        read_recipe(path)
+    found = wrong.value.failure.detail
+    assert wrong.value.failure.code == "V2120"
+    assert told in found and found.startswith(str(path)) and ("did you mean" in found) == ("did you mean" in told)
 
 
-def test_a_recipe_that_reads_and_can_not_run_is_told_before_it_starts() -> None:
+def test_a_recipe_that_reads_and_can_not_run_is_told_before_it_starts(tmp_path: Path) -> None:
     def runnable(stage: str, text: str) -> None:
-        require_runnable(parse_recipe(f'name = "x"\nstage = "{stage}"\nmodel = "m"\n{text}\n'), "r.toml")
+        path = overlay(tmp_path, r=f'name = "x"\nstage = "{stage}"\nmodel = "m"\n{text}\n')
+        require_runnable(read_recipe(path), "r.toml")
 
     with pytest.raises(ArenaError, match=r"V2120.*rejection learns from problems .*data\.problems"):
         runnable("rejection", "")

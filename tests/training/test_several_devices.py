@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from tests.training.stage_runs import Bandit, die_in, ending, lines_of, run_grpo
 from tests.training.stock import RECIPES, Stock, corpus_of, reopen_stock, shortest
 from training.models.opening import open_run
 from training.models.render import Qwen3Codec
-from training.recipe import parse_recipe, read_recipe
+from training.recipe import Recipe, read_recipe
 from training.rollouts.rollout import EpisodeLine, Job
 from training.run import ALONE, CHECKPOINT, Outcome, Processes, launched, newest_checkpoint, open_checkpoint
 from training.stages.engine import Watch
@@ -196,10 +197,9 @@ def test_what_processes_can_not_share_out_is_refused(stock: Stock, tmp_path: Pat
         ),
         (stock.recipe_text("kto", "[optim]\nbatch_rows = 3\n"), {}, "V2120.*batch_rows = 3 does not divide among 2"),
     ):
+        recipe = msgspec.toml.decode(text, type=Recipe)
         with pytest.raises(ArenaError, match=told):
-            run_stage(
-                parse_recipe(text), tmp_path / "run", stock.bench, open_teacher=no_teacher, environment=two | more
-            )
+            run_stage(recipe, tmp_path / "run", stock.bench, open_teacher=no_teacher, environment=two | more)
     assert not (tmp_path / "run").exists()
 
 

@@ -36,7 +36,7 @@ from training.evaluation.model_loader import learnt_by
 from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
 from training.models.opening import open_model, open_run
-from training.recipe import parse_recipe, read_recipe
+from training.recipe import Recipe, read_recipe
 from training.rollouts.rollout import TokenUpstream
 from training.run import RunLineage, lineage_chain, open_checkpoint, weights_sha256
 from training.stages.pipeline import run_stage
@@ -150,6 +150,7 @@ def test_a_run_does_not_go_on_from_another_parent_than_it_began_from(place: Path
     parent, out = tmp_path / "sft", tmp_path / "rejection"
     shutil.copytree(run_of(place, "sft"), parent)
     text = (RECIPES / "rejection.toml").read_text("utf-8").replace('parent = "smoke/sft"', f'parent = "{parent}"')
+    recipe = msgspec.toml.decode(text, type=Recipe)
 
     class Killed(BaseException):
         pass
@@ -159,13 +160,13 @@ def test_a_run_does_not_go_on_from_another_parent_than_it_began_from(place: Path
 
     bench = replace(stock.bench, progress=kill)
     with pytest.raises(Killed):
-        run_stage(parse_recipe(text), out, bench, open_teacher=lambda _: ScriptedUpstream())
+        run_stage(recipe, out, bench, open_teacher=lambda _: ScriptedUpstream())
     assert (out / "episodes.jsonl").exists()
     told = msgspec.json.decode((parent / "lineage.json").read_bytes(), type=RunLineage)  # of the same training anew
     anew = msgspec.structs.replace(told, versions=msgspec.structs.replace(told.versions, code_commit="another"))
     (parent / "lineage.json").write_bytes(msgspec.json.encode(anew))
     with pytest.raises(ArenaError, match="was begun from") as wrong:
-        run_stage(parse_recipe(text), out, stock.bench, open_teacher=lambda _: ScriptedUpstream())
+        run_stage(recipe, out, stock.bench, open_teacher=lambda _: ScriptedUpstream())
     assert wrong.value.failure.code == "V2166" and str(parent) in wrong.value.failure.detail
     assert "new folder" in str(wrong.value) and exit_code(wrong.value) == EXIT_INTEGRITY
 

@@ -22,7 +22,7 @@ from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.model import TokenRow
 from training.models.render import Qwen3Codec, masked_runs
-from training.recipe import parse_recipe, read_recipe
+from training.recipe import read_recipe
 from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT
 from training.samplers.vllm import VllmSampler
@@ -122,7 +122,7 @@ def test_no_setting_of_the_engine_comes_or_changes_unseen() -> None:
 
 
 def test_steps_of_a_row_are_its_turns_each_with_everything_before_it(stock: Stock) -> None:
-    recipe = parse_recipe(stock.recipe_text("sft", "[data]\ntokens_max = 100000\n"))
+    recipe = stock.recipe("sft", "[data]\ntokens_max = 100000\n")
     whole = rows_of_traces(stock.traces()[:2], stock.codec, recipe)
     steps = by_step(whole)
     runs = [run for row in whole.rows for run in masked_runs(row.token_ids, row.mask)]
