@@ -45,9 +45,6 @@ _Value = TypeVar("_Value")
 class PreemptionError(ArenaError):
     """V2125: the run was asked to end by SIGTERM; what it has done is on disk."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__("V2125", detail)
-
 
 class Processes(msgspec.Struct, frozen=True, kw_only=True):
     """`count` processes of one run; this is number `index`, from 0. `is_sharded`: each holds a part of the weights."""
@@ -240,7 +237,7 @@ class RunFolder:
     def require_time(self) -> None:
         """Raises PreemptionError once SIGTERM has come."""
         if self.is_preempted:
-            raise PreemptionError(str(self.path))
+            raise PreemptionError("V2125", str(self.path))
 
     def finished(self) -> RunLineage | None:
         """The lineage of a finished run, or None. Raises ArenaError V2166 for an invalid lineage."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import to_builtins
+from msgspec.json import Encoder
 
 from arena.chain.keys import verify
 from arena.export.files import is_location, read_manifest
@@ -183,7 +184,7 @@ def sample(
     agent wrote a trace or how it was judged. The key does; a reader must not have it.
     """
     from training.corpus.building import read_rows
-    from training.corpus.report import draw_sample, key_json, sheet_csv, sheet_html
+    from training.corpus.report import draw_sample, sheet_csv, sheet_html
 
     key = out.with_name(f"{out.name}.key.jsonl")
     for path in (out, key):
@@ -193,7 +194,7 @@ def sample(
     with (out / "sheet.csv").open("w", encoding="utf-8", newline="") as file:
         file.write(sheet_csv(items))
     (out / "sheet.html").write_text(sheet_html(items), "utf-8")
-    key.write_bytes(key_json(keys))
+    key.write_bytes(Encoder().encode_lines(keys))
     read = "read sheet.html, answer in sheet.csv"
     lines = [f"{out}: {counted(len(items), 'trace')}; {read}", f"{key}: keep it from the readers"]
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines)

@@ -157,7 +157,7 @@ def test_sigterm_loses_no_step_of_sft_with_dropout(
 def test_sigterm_while_kto_samples_loses_no_step_and_no_look_at_it(model: Path, tmp_path: Path, step: int) -> None:
     def ended(policy: Any) -> float:
         signal.raise_signal(signal.SIGTERM)
-        raise PreemptionError("a sampler that heeds it")
+        raise PreemptionError("V2125", "a sampler that heeds it")
 
     rates = iter((1.0,) * (step // 2) + (ended,))
     require_whole(

@@ -124,11 +124,6 @@ def calls_of(trace: Trace) -> Iterator[Call]:
             yield from message.calls
 
 
-def is_unjudged(trace: Trace) -> bool:
-    """Whether a trace is of a source that no judge reads."""
-    return JUDGE in trace.missing
-
-
 def codes_by_rules(
     coefficient_e4: int | None, is_success: bool | None, rules: Rules, *, is_unjudged: bool
 ) -> Iterator[RejectCode]:
@@ -269,7 +264,7 @@ def gates(known_ids: Collection[str] | None = None) -> Gates:
 def codes_of(trace: Trace, rules: Rules, every: Gates) -> tuple[RejectCode, ...]:
     """Every rule of its own and of `every` that a trace breaks, sorted; the ones in `rules.off` are left out."""
     facts = trace.facts
-    found = set(codes_by_rules(facts.coefficient_e4, facts.is_success, rules, is_unjudged=is_unjudged(trace)))
+    found = set(codes_by_rules(facts.coefficient_e4, facts.is_success, rules, is_unjudged=JUDGE in trace.missing))
     found.update(code for code, breaks in every.items() if breaks(trace))
     return tuple(sorted(found.difference(rules.off)))
 

@@ -248,11 +248,6 @@ class Appraisal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_unjudged: bool = False  # its source has no judge: the coefficient is not asked of it
     is_success: bool | None = None
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """What a tie is broken by, last."""
-        return self.trace_id, self.place
-
 
 class CorpusRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the corpus. `rank` counts from 1 within its problem."""
@@ -276,10 +271,9 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_TOOLS = "[]"
-EMITTERS, TOOLS, RESULTS, MESSAGES = "emitters", "tools", "results", "messages"  # in `missing` beside names of facts
+EMITTERS, TOOLS, RESULTS = "emitters", "tools", "results"  # in `missing` beside names of facts
 JUDGE = "judge"  # likewise: the source has no judge at all, which is another thing than a verdict that did not come
 
-_FACT_NAMES = tuple(field.name for field in msgspec.structs.fields(TraceFacts))
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -298,7 +292,7 @@ def assemble_trace(
 
     Raises ValueError for text that is not Unicode (half of a surrogate pair).
     """
-    absent = {name for name in _FACT_NAMES if getattr(facts, name) is None}
+    absent = {name for name in TraceFacts.__struct_fields__ if getattr(facts, name) is None}
     absent.update(missing)
     if any(call.emitter is None for message in messages for call in message.calls):
         absent.add(EMITTERS)

@@ -223,10 +223,6 @@ _MEASURES = (
     ("tokens", "tokens"),
     ("coefficient_e4", "coefficient, ten-thousandths"),
 )
-_UNJUDGED = (
-    "{:,} traces are of a source without a judge: the judge's gate (`coefficient`) was off for them, and every other "
-    "rule on"
-)
 _COUNTS = (("teams", "teams"), ("agents", "agent versions"), ("problems", "problems"))
 _TITLE_CHARS, _ID_CHARS = 11, 8  # together they fit where an id alone is cut
 _BAR_CHARS = 30
@@ -276,7 +272,8 @@ def sections(funnel: Funnel, *, is_whole: bool = False) -> tuple[Section, ...]:
     """The report, the lengths first: a budget is believed after they were looked at. `is_whole`: names are not cut."""
     notes = [f"{funnel.quarantined:,} further rows could not be read"] if funnel.quarantined else []
     if funnel.unjudged:
-        notes.append(_UNJUDGED.format(funnel.unjudged))
+        off = "the judge's gate (`coefficient`) was off for them, and every other rule on"
+        notes.append(f"{funnel.unjudged:,} traces are of a source without a judge: {off}")
     after = [(code, f"{left:,}", f"-{gone:,}", percent(left, funnel.traces)) for code, gone, left in steps(funnel)]
     found = [
         _lengths(funnel),
@@ -504,11 +501,6 @@ def sheet_csv(items: Sequence[Item]) -> str:
 def sheet_html(items: Sequence[Item]) -> str:
     """The sheet for reading: one file, no script; answers go into the CSV, or onto paper."""
     return read_template("sheet.html.j2").render(items=items, answers=ANSWERS)
-
-
-def key_json(keys: Sequence[Key]) -> bytes:
-    """The key, one object a line."""
-    return b"".join(msgspec.json.encode(key) + b"\n" for key in keys)
 
 
 def _steps(message: Message) -> Iterator[TraceStep]:

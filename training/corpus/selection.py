@@ -33,7 +33,7 @@ from foundation.executors import HERE, Executor
 from foundation.long_work import Progress, Spool, no_progress
 from training.corpus import model
 from training.corpus.duplicates import fingerprint, likenesses, sorted_on_disk
-from training.corpus.gates import RECOMMEND, codes_by_rules, gates, is_unjudged, query_of
+from training.corpus.gates import RECOMMEND, codes_by_rules, gates, query_of
 from training.corpus.tokens import TokenCounter, open_counter, render
 
 Guard = Callable[[model.Trace], Sequence[model.RejectCode]]  # `pool` and `leak`, or nothing; picklable
@@ -135,7 +135,7 @@ def appraise_shard(
             signals=signals_of(row),
             turns=sum(message.role == "assistant" for message in row.messages),
             fingerprint=None,
-            is_unjudged=is_unjudged(row),
+            is_unjudged=model.JUDGE in row.missing,
             is_success=facts.is_success,
         )
         if open_arms := [rules for rules in task.arms if not codes_under(appraisal, rules)]:
@@ -341,10 +341,9 @@ def merit(signals: model.Signals) -> tuple[int, ...]:
 
 
 def sort_bytes(candidate: model.Appraisal) -> bytes:
-    """A total order, as bytes: by merit, then by identity."""
-    trace_id, place = candidate.identity
+    """A total order, as bytes: by merit, then by trace id and place."""
     numbers = struct.pack(">4Q", *(part + 2**63 for part in merit(candidate.signals)))  # none below zero
-    return numbers + f"{trace_id}\0{place}".encode("utf-8", "surrogatepass")
+    return numbers + f"{candidate.trace_id}\0{candidate.place}".encode("utf-8", "surrogatepass")
 
 
 def choose(candidates: Sequence[model.Appraisal], most: int) -> list[int]:

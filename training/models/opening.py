@@ -59,8 +59,8 @@ def find_device() -> Device:
 CONFIG = "config.json"
 
 
-def require_model(name: str) -> Path:
-    """The folder of a model. Raises ArenaError V2120 where there is none, V2124 for anything else, with what to do."""
+def require_model(name: str) -> None:
+    """Raises ArenaError V2120 for a model's folder that is not there, V2124 for no model's folder, with what to do."""
     folder = Path(name)
     if not folder.is_dir():
         raise ArenaError(
@@ -70,20 +70,19 @@ def require_model(name: str) -> Path:
         )
     if not (folder / CONFIG).exists():
         raise ArenaError("V2124", f"{name} holds no {CONFIG}: it is not the folder of a model")
-    return folder
 
 
-def require_candidate(name: str) -> Path:
-    """The folder of a finished run or of a model. Raises ArenaError V2124 for anything else, with what to do."""
+def require_candidate(name: str) -> None:
+    """Raises ArenaError V2124 for what is the folder of neither a finished run nor a model, with what to do; V2120."""
     folder = Path(name)
     if (folder / LINEAGE).exists():
-        return folder
+        return
     if (folder / RECIPE).exists():
         raise ArenaError(
             "V2124",
             f"{name} is a run that is not finished; go on: `arena train STAGE --recipe {folder / RECIPE} --out {name}`",
         )
-    return require_model(name)
+    require_model(name)
 
 
 def open_parent(recipe: Recipe) -> tuple[Any, str]:

@@ -26,7 +26,7 @@ from torch import Tensor
 from training.guards import require_eval_mode
 from training.model import Decode, TurnSample
 from training.models.render import Qwen3Codec
-from training.samplers.ragged_attention import Attention, ManyRows, OneRow, Place, PrefixTree, in_path_order, ragged
+from training.samplers.ragged_attention import Attention, ManyRows, OneRow, Place, PrefixTree, ragged
 
 HELD_BYTES = 2 << 30  # 3 KB a token for a few million weights, 147 KB for Qwen3-4B in bf16
 _PASS_TOKENS = 1_024  # of a prompt in one pass: bounds the mask
@@ -132,7 +132,7 @@ class LocalSampler:
         """One token more for each row."""
         together = self._together = self._together or ManyRows()
         if together.places != [row.held for row in self._rows]:
-            self._rows.sort(key=lambda row: in_path_order(row.held))
+            self._rows.sort(key=lambda row: [one.number for one in row.held.path()])  # a common path side by side
             together.follow([row.held for row in self._rows])
         rows = list(self._rows)
         ids = [row.pending for row in rows]

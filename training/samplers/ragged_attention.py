@@ -12,7 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ class Place:
         self.ids: list[int] = []
         self.is_used = False  # a row writes here
         self.touched = 0
-        self._layers: list[Tensor] = []  # (2, key heads, room, head size) each
+        self.layers: list[Tensor] = []  # (2, key heads, room, head size) each
 
     @property
     def end(self) -> int:
@@ -43,12 +43,7 @@ class Place:
     @property
     def held_bytes(self) -> int:
         """What its keys and values take, spare room included."""
-        return sum(layer.nbytes for layer in self._layers)
-
-    @property
-    def depth(self) -> int:
-        """How many layers it holds something of."""
-        return len(self._layers)
+        return sum(layer.nbytes for layer in self.layers)
 
     def path(self) -> list[Place]:
         """The places of a sequence that ends here, from its beginning; those without tokens are left out."""
@@ -66,23 +61,23 @@ class Place:
         Layers come in their order; the tokens themselves are in `ids`.
         """
         last = first + state.shape[2]
-        if layer == len(self._layers):
-            self._layers.append(state.new_empty((*state.shape[:2], last + _SPARE_TOKENS, state.shape[3])))
-        held = self._layers[layer]
+        if layer == len(self.layers):
+            self.layers.append(state.new_empty((*state.shape[:2], last + _SPARE_TOKENS, state.shape[3])))
+        held = self.layers[layer]
         if held.shape[2] < last:
             grown = held.new_empty((*held.shape[:2], int(last * _GROWTH) + _SPARE_TOKENS, held.shape[3]))
             grown[:, :, :first] = held[:, :, :first]
-            self._layers[layer] = held = grown
+            self.layers[layer] = held = grown
         held[:, :, first:last] = state
 
     def state(self, layer: int) -> Tensor:
         """Keys and values of its tokens in one layer: (2, key heads, tokens, head size)."""
-        return self._layers[layer][:, :, : len(self.ids)]
+        return self.layers[layer][:, :, : len(self.ids)]
 
     def take(self, other: Place, first: int, last: int) -> None:
         """Hold what `other` holds of its tokens from `first` to before `last`."""
         self.ids = other.ids[first:last]
-        self._layers = [layer[:, :, first:last].clone() for layer in other._layers]  # a view would hold all of it
+        self.layers = [layer[:, :, first:last].clone() for layer in other.layers]  # a view would hold all of it
 
 
 class PrefixTree:
@@ -110,7 +105,7 @@ class PrefixTree:
         """Its row writes no more. Places over the bound are dropped."""
         place.is_used = False
         place.touched = next(self._clock)
-        over = self.held_bytes() - self._bytes_max
+        over = sum(one.held_bytes for one in self._places()) - self._bytes_max
         while over > 0:  # unused ends go, the longest unused first
             ends = [end for end in self._places() if not end.children and not end.is_used]
             if not ends:
@@ -120,10 +115,6 @@ class PrefixTree:
             oldest.parent.children.remove(oldest)
             oldest.parent.touched = max(oldest.parent.touched, oldest.touched)
             over -= oldest.held_bytes
-
-    def held_bytes(self) -> int:
-        """What all places take."""
-        return sum(place.held_bytes for place in self._places())
 
     def _longest(self, wanted: list[int]) -> Place:
         """The place at whose end the longest held beginning of `wanted` ends, made by a split where it has to be."""
@@ -175,15 +166,6 @@ _COPIED_TOKENS_MAX = 256  # of a place of one row: more are read where they stan
 _OTHER_KINDS = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
-class Attention(Protocol):
-    """What the tokens of one forward pass attend to."""
-
-    def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
-        """`query` (heads, tokens, head size) and `state` (2, key heads, tokens, head size), the tokens' own keys and
-        values, which are kept; gives (tokens, heads, head size)."""
-        ...
-
-
 class OneRow:
     """The next tokens of one row: `count` of them, which stand at the end of `place` already."""
 
@@ -193,7 +175,8 @@ class OneRow:
         self._mask: Tensor | None = None
 
     def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
-        """As `Attention`."""
+        """`query` (heads, tokens, head size) and `state` (2, key heads, tokens, head size), the tokens' own keys and
+        values, which are kept; gives (tokens, heads, head size)."""
         own = self._path[-1]
         own.write(layer, self._first, state)
         held = [place.state(layer) for place in self._path]
@@ -256,7 +239,7 @@ class ManyRows:
             count = len(place.ids) if len(place.ids) <= _COPIED_TOKENS_MAX else 0
             self._slots.append(_Slot(place, place.end - count, count))
             self._make_room(len(places), count)
-            for layer in range(place.depth if count else 0):
+            for layer in range(len(place.layers) if count else 0):
                 state = place.state(layer)
                 self._table(layer, state)[:, len(self._slots) - 1, :, :count] = state
         self.places = list(places)
@@ -290,7 +273,7 @@ class ManyRows:
         self.places = []  # until the others are followed anew
 
     def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
-        """As `Attention`. Scores of all rows are in one table, with -inf where a row has nothing."""
+        """As `OneRow`. Scores of all rows are in one table, with -inf where a row has nothing."""
         if layer == len(self._shared):
             self._shared.append([place.state(layer) for place, _, _ in self._spans])
         slots, columns, rows_at, unseen = self._of_pass(query)
@@ -370,9 +353,7 @@ class ManyRows:
         return self._pass
 
 
-def in_path_order(place: Place) -> tuple[int, ...]:
-    """A key that brings places of a common path side by side."""
-    return tuple(one.number for one in place.path())
+Attention = OneRow | ManyRows  # what the tokens of one forward pass attend to
 
 
 @contextlib.contextmanager
