@@ -34,7 +34,6 @@ from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import Progress
-from training.model import TrainingStage
 from training.recipe import SAMPLING_STAGES, EngineRules, Recipe, read_recipe
 
 WAIT = timedelta(days=14)  # sampling may take days, and the others wait all of it
@@ -163,11 +162,6 @@ class RunLineage(msgspec.Struct, frozen=True, kw_only=True):
     stopped_by: str = ""  # the guard that ended it early
     dev_sha256s: tuple[str, ...] = ()  # corpora of the `dev` pool, by which a rate was chosen
     problem_files: dict[str, str] = {}  # files of problems that it sampled on or was watched on: sha256 by file name
-
-    @property
-    def stage(self) -> TrainingStage:
-        """Of its recipe."""
-        return self.recipe.stage
 
     @property
     def sha256(self) -> str:

@@ -125,7 +125,7 @@ def train(
         done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         counts = done.metrics | {f"dropped {reason}": float(count) for reason, count in done.dropped.items()}
-        lines = [f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}"]
+        lines = [f"{out}: {stage}, {done.steps} steps, weights {done.weights_sha256[:16]}"]
         lines += [f"  {name:<20} {value:g}" for name, value in counts.items()]
         show(done, lines + ([f"  stopped by {done.stopped_by}"] if done.stopped_by else []))
     if done.stopped_by:
@@ -171,7 +171,7 @@ def lineage(run: _Run) -> None:
     """
     chain = lineage_chain(run)
     lines = [
-        f"{found.stage:<10} {found.sha256[:16]}  weights {found.weights_sha256[:16]}  {place}" for place, found in chain
+        f"{one.recipe.stage:<10} {one.sha256[:16]}  weights {one.weights_sha256[:16]}  {place}" for place, one in chain
     ]
     base = f"base       {chain[-1][1].parent_sha256[:16]}"
     show([found for _, found in chain], [*lines, base])

@@ -104,7 +104,7 @@ def run_of(place: Path, stage: str) -> Path:
 def test_every_stage_runs_by_its_command_and_is_not_run_again(place: Path, stage: str) -> None:
     out = run_of(place, stage)
     lineage = msgspec.json.decode((out / "lineage.json").read_bytes(), type=RunLineage)
-    assert lineage.stage == stage and lineage.steps > 0 and not lineage.stopped_by
+    assert lineage.recipe.stage == stage and lineage.steps > 0 and not lineage.stopped_by
     assert lineage.weights_sha256 == weights_sha256(out / "checkpoint")
     assert (out / "checkpoint" / "tokenizer.json").exists() and not (out / "trainer").exists()
     again = arena(place, "train", stage, "--recipe", str(RECIPES / f"{stage}.toml"), "--out", str(out), "--json")

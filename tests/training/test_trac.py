@@ -28,10 +28,10 @@ from training.corpus.model import Trace
 from training.run_context import RunContext
 from training.trac import oracle as oracles
 from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker
-from training.trac.scripted import ANNOTATOR, ScriptedModels
+from training.trac.scripted import ScriptedModels
 
-ROLES = oracles.Roles(annotator=ANNOTATOR, teacher="scripted-expert", student="scripted-hasty")
-PRICES = {name: TokenPrice(prompt_micro_usd=1_000_000, completion_micro_usd=1_000_000) for name in (ANNOTATOR,)}
+ROLES = oracles.Roles(annotator="scripted-annotator", teacher="scripted-expert", student="scripted-hasty")
+PRICES = {name: TokenPrice(prompt_micro_usd=1_000_000, completion_micro_usd=1_000_000) for name in (ROLES.annotator,)}
 RULES = oracles.OracleRules()
 ONCE = msgspec.structs.replace(DEMO, inference=msgspec.structs.replace(DEMO.inference, attempts=1))
 
@@ -162,7 +162,7 @@ def command(
     corpus: Path, out: Path, market: Path, capsys: pytest.CaptureFixture[str], *words: str
 ) -> tuple[int, str, str]:
     capsys.readouterr()
-    roles = ["--annotator", ANNOTATOR, "--teacher", ROLES.teacher, "--student", ROLES.student]
+    roles = ["--annotator", ROLES.annotator, "--teacher", ROLES.teacher, "--student", ROLES.student]
     places = ["--out", str(out), "--catalogue", str(market / "index"), "--state-dir", str(out.parent / "state")]
     with pytest.raises(SystemExit) as ended:
         main(["corpus", "trac", str(corpus), *places, *roles, "--base-url", "scripted", *words])
@@ -174,7 +174,7 @@ def test_the_command_writes_fates_and_tasklets_and_a_dry_run_nothing(
     corpus: Path, market: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "trac"
-    code, shown, _ = command(corpus, out, market, capsys, "--dry-run", "--price", f"{ANNOTATOR}=3,15")
+    code, shown, _ = command(corpus, out, market, capsys, "--dry-run", "--price", f"{ROLES.annotator}=3,15")
     assert code == 0 and not out.exists()
     assert all(stage in shown for stage in ("annotate", "compile", "student", "teacher", "together"))
     code, shown, _ = command(corpus, out, market, capsys, "--json")

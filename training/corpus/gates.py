@@ -37,7 +37,7 @@ from problems.titles import title_words
 from training.corpus.model import JUDGE, NO_TOOLS, CorpusPool, RejectCode, Rules, Trace
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
-_QUERY_KEYS = ("q", "query")
+QUERY_KEYS = ("q", "query")
 _COPIED_WORDS = 8  # a product's name is shorter
 _SPOKEN_E4 = 3_500  # of a search's words, in the text of its turn
 _SWEEP_MIN = 4  # pages
@@ -74,7 +74,7 @@ def query_of(call: Call) -> str:
 @functools.lru_cache(maxsize=1024)  # every reading of a trace asks for its queries again
 def _query(arguments: str) -> str:
     fields = json_fields(arguments)
-    text = next((value for key in _QUERY_KEYS if isinstance(value := fields.get(key), str)), "")
+    text = next((value for key in QUERY_KEYS if isinstance(value := fields.get(key), str)), "")
     return " ".join(text.casefold().split())
 
 

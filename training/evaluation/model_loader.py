@@ -56,7 +56,7 @@ def learnt_by(run: Path) -> TrainingProblems:
     unread: dict[str, None] = {}
     for folder, lineage in lineage_chain(run):
         data = lineage.recipe.data
-        if lineage.stage in ("rejection", "grpo") and not data.problems:
+        if lineage.recipe.stage in ("rejection", "grpo") and not data.problems:
             unread[f"the problems that {folder.name} was dealt"] = None
         # a base's run may name transcripts by a hash, which are no corpus
         corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))

@@ -16,11 +16,10 @@ from typing import Any
 
 import msgspec
 
-from training.corpus.gates import json_fields
+from training.corpus.gates import QUERY_KEYS, json_fields
 from training.model import EpisodeResult, Rollout
 
 NAME_SHARE = 0.5  # of a step's match; the rest is its arguments
-QUERY_KEYS = frozenset({"q", "query"})
 ID_KEYS = frozenset({"product_ids", "product_id", "shop_ids"})  # ids with commas between them, in any order
 _WORD = re.compile(r"\w+")
 

@@ -131,9 +131,9 @@ class LocalSampler:
     def _step(self) -> None:
         """One token more for each row."""
         together = self._together = self._together or ManyRows()
-        if together.places != [row.held for row in self._rows]:
-            self._rows.sort(key=lambda row: [one.number for one in row.held.path()])  # a common path side by side
-            together.follow([row.held for row in self._rows])
+        if together.places != [row.place for row in self._rows]:
+            self._rows.sort(key=lambda row: [one.number for one in row.place.path()])  # a common path side by side
+            together.follow([row.place for row in self._rows])
         rows = list(self._rows)
         ids = [row.pending for row in rows]
         together.grow(ids)
@@ -144,9 +144,9 @@ class LocalSampler:
             row.logprobs.append(chance)
             row.pending = token
             if token == self._stop_id or len(row.tokens) >= row.decode.turn_tokens_max:
-                together.put_back(row.held)
+                together.put_back(row.place)
                 self._rows.remove(row)
-                self._tree.release(row.held)
+                self._tree.release(row.place)
                 finish: Literal["stop", "length"] = "stop" if token == self._stop_id else "length"
                 with self._changed:
                     row.sampled = TurnSample(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish)
@@ -210,7 +210,7 @@ class _Turn:
     prompt: tuple[int, ...]
     decode: Decode
     seed: int
-    place: Place | None = None
+    place: Place = field(init=False)  # where its tokens stand, once it is admitted
     pending: int = 0
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -221,12 +221,6 @@ class _Turn:
     def is_over(self) -> bool:
         """Whether there is an answer."""
         return self.sampled is not None or self.error is not None
-
-    @property
-    def held(self) -> Place:
-        """Where its tokens stand."""
-        assert self.place is not None  # placed when it is admitted
-        return self.place
 
 
 def draw_nucleus(scores: Tensor, top_p: float, points: Tensor) -> Tensor:

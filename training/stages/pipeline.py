@@ -262,7 +262,7 @@ def require_parent(recipe: Recipe) -> str:
     """
     allowed = PARENTS[recipe.stage]
     parent = open_checkpoint(Path(recipe.parent)) if recipe.parent else None
-    stage = parent.stage if parent else None
+    stage = parent.recipe.stage if parent else None
     if stage not in allowed:
         wanted = " or ".join(str(name) if name else "the base model" for name in allowed)
         raise ArenaError("V2124", f"{recipe.stage} starts from {wanted}, not from {stage or 'the base model'}")

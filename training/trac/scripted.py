@@ -17,7 +17,6 @@ from harness.inference.scripted.model import MODELS, ScriptedUpstream
 from judge.citations import QUOTE_LENGTH_MIN
 from training.corpus.gates import json_fields
 
-ANNOTATOR = "scripted-annotator"
 _SPAN = re.compile(r"^\[\[span (\d+) \| (\w+)(.*)\]\]\n((?:\| .*\n?)*)", re.MULTILINE)
 _KINDS = re.compile(r"of kind: ([a-z or]+)\.")
 _QUOTE_CHARS = 200
