@@ -28,6 +28,7 @@ from tests.arena.operator_stand import (
     release_of,
     seal,
 )
+from tests.harness.catalogue_stand import code_of
 
 STRANGER = keypair_signer("//Stranger")
 SMALL = SharedFile(kind="policy", name="policy.json", sha256=hashlib.sha256(b"x").hexdigest(), size_bytes=1)
@@ -45,12 +46,6 @@ def held(store: ReleaseStore) -> dict[str, bytes]:
 
 def codes(turn) -> list[str]:
     return [complaint.failure.code for complaint in turn.complaints]
-
-
-def refused(action) -> str:
-    with pytest.raises(ArenaError) as caught:
-        action()
-    return caught.value.failure.code
 
 
 @pytest.fixture(params=[LocalNet, HttpNet], ids=["local", "http"])
@@ -182,10 +177,10 @@ def test_what_is_published_is_what_validators_may_have(tmp_path: Path) -> None:
     assert (first.sequence, store.whole().release) == (1, first)
     publish_folder(store, folder / "titles.json")
     assert {file.name for file in store.whole().release.files} == names | {"titles.json"}
-    assert refused(lambda: publish_folder(store, folder / "bank.jsonl")) == "V2105"
-    assert refused(lambda: publish_folder(store, folder / "suites" / "s1.jsonl")) == "V2105"
+    assert code_of(lambda: publish_folder(store, folder / "bank.jsonl")) == "V2105"
+    assert code_of(lambda: publish_folder(store, folder / "suites" / "s1.jsonl")) == "V2105"
     (folder / "suites" / "s1.titles.json").write_bytes(b"{}")
-    assert refused(lambda: publish_folder(store, folder)) == "P4010"
+    assert code_of(lambda: publish_folder(store, folder)) == "P4010"
     assert store.newest().release.sequence == 2
 
 
@@ -206,7 +201,7 @@ def test_the_next_release_carries_on_but_for_spent_batches(tmp_path: Path) -> No
 def test_batches_of_another_key_or_of_one_round_are_not_published(tmp_path: Path) -> None:
     store = ReleaseStore(tmp_path / "operator")
     seal(tmp_path / "foreign", [NOW_MS + HOUR_MS], signer=STRANGER)
-    assert refused(lambda: publish_folder(store, tmp_path / "foreign")) == "P4010"
+    assert code_of(lambda: publish_folder(store, tmp_path / "foreign")) == "P4010"
     (name,) = seal(tmp_path / "one", [NOW_MS + HOUR_MS], seed=3)
     seal(tmp_path / "two", [NOW_MS + HOUR_MS], seed=4)
     (tmp_path / "two" / name).rename(tmp_path / "two" / f"x{name}")
