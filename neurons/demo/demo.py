@@ -74,6 +74,7 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True):
     qualifying: RaceLog
     race: RaceLog
     weights: WeightsResult | None
+    records: int
 
     @property
     def is_over(self) -> bool:
@@ -203,6 +204,7 @@ async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator
                 qualifying=qualifying,
                 race=race,
                 weights=next(iter(await store.weights_results(1)), None),
+                records=(await store.head()).seq,
             )
             yield view
             if view.is_over:

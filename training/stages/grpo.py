@@ -43,8 +43,6 @@ _SAMPLED, _ALONE, _DROPPED, _MIXED = "rollouts", "rollouts/without_teacher", "ro
 _MASK = f"{_DROPPED}mask"
 _BEHAVIOUR = "behaviour.pt"  # in a checkpoint
 
-RunJobs = Callable[[Sequence[Job], Sampler], Sequence[EpisodeLine]]
-
 
 class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
     """What the stage samples with. `run_jobs` gives an episode for each job, in order.
@@ -54,7 +52,7 @@ class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
 
     problems: tuple[Problem, ...]
     codec: Any  # Qwen3Codec with `tokenizer` and `stop_id`
-    run_jobs: RunJobs
+    run_jobs: Callable[[Sequence[Job], Sampler], Sequence[EpisodeLine]]
     teachers: Mapping[str, tuple[Step, ...]] = {}  # teacher trajectories by problem id
     server: VllmSampler | None = None
 
