@@ -9,8 +9,8 @@ as it is. The function travels whatever it holds, and has to be picklable, as jo
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-import multiprocessing
 import os
 import pickle
 import signal
@@ -19,6 +19,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from multiprocessing import get_context, parent_process, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar
@@ -113,9 +114,9 @@ class ProcessExecutor:
         first = list(itertools.islice(coming, 2 if self.slots else 0))
         jobs = itertools.chain(first, coming)
         if len(first) <= 1:
-            yield from map(work, jobs)
+            yield from (work(job) for job in jobs)  # `map` would take a StopIteration of the work for the end
             return
-        with contextlib.closing(_Processes(work, self.slots)) as processes:
+        with contextlib.closing(_Processes(work, self.slots, died)) as processes:
             yield from in_order(
                 processes.submit,
                 jobs,
@@ -139,10 +140,11 @@ class _Processes:
     ends is noticed whatever it was doing. `concurrent.futures` of Python 3.11 waits for ever for one that was starting
     when another ended, and for the rest of an answer in the middle of which a process ended."""
 
-    def __init__(self, work: Callable[[Any], Any], count: int) -> None:
-        self._packed, self._count = pickle.dumps(work), count
+    def __init__(self, work: Callable[[Any], Any], count: int, died: str) -> None:
+        self._packed, self._count, self._died = pickle.dumps(work), count, died
         self._waiting: deque[tuple[bytes, Future[Any]]] = deque()  # jobs that no process has
         self._processes: dict[Connection, tuple[BaseProcess, deque[Future[Any]]]] = {}  # with the jobs that each has
+        self._at_exit = util.Finalize(None, self.close, exitpriority=0)  # else it waits for those that wait for us
 
     def submit(self, job: Any) -> Future[Any]:
         """Hand a job to a process, now or when one is free."""
@@ -155,8 +157,9 @@ class _Processes:
         """End each process, once it has done the job that it is at."""
         for connection in self._processes:
             connection.close()
-        for process, _ in self._processes.values():
-            process.join()
+        while self._processes:
+            self._processes.popitem()[1][0].join()
+        self._at_exit.cancel()
 
     def _hand_out(self) -> None:
         """Give jobs to processes that have none, and a small one to each that has one, so that none waits for us."""
@@ -170,16 +173,21 @@ class _Processes:
                 return
             self._waiting.popleft()
             self._processes[connection][1].append(answer)
-            _send(connection, packed)
+            with contextlib.suppress(OSError):  # it has ended: looking at it says so
+                connection.send_bytes(packed)
 
     def _start(self) -> Connection:
-        context = multiprocessing.get_context("spawn")  # a fork would copy the caller's threads and locks
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,))
-        process.start()
-        theirs.close()
+        context = get_context("spawn")  # a fork would copy the caller's threads and locks
+        try:
+            ours, theirs = context.Pipe()
+            with theirs:
+                process = context.Process(target=_serve, args=(theirs,))
+                process.start()
+        except OSError as error:
+            raise ArenaError(self._died, f"no process can be started: {error}") from error
         self._processes[ours] = process, deque()
-        _send(ours, self._packed)
+        with contextlib.suppress(OSError):
+            ours.send_bytes(self._packed)
         return ours
 
     def look(self) -> None:
@@ -204,23 +212,21 @@ class _Processes:
         self._hand_out()
 
 
-def _send(connection: Connection, packed: bytes) -> None:
-    """To one that has ended nothing is sent: looking at it says so."""
-    with contextlib.suppress(OSError):
-        connection.send_bytes(packed)
-
-
 HERE: Executor = ProcessExecutor(0)
 
 
-def begin_process() -> None:
-    """Leave an interrupt to the parent, which ends us; end with the parent when it is killed. Jobs are of values, so
-    circles of garbage are looked for rarely."""
+def _serve(connection: Connection) -> None:
+    """In a process: answer jobs until nobody asks any more. An interrupt is left to the parent, which ends us; when it
+    is killed we end with it. Jobs are of values, so circles of garbage are looked for rarely."""
     look_rarely()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    parent = parent_process()
+    assert parent is not None, "runs in a process that was started"
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    with contextlib.suppress(EOFError, OSError):
+        work = functools.cache(functools.partial(pickle.loads, connection.recv_bytes()))
+        while True:
+            connection.send_bytes(_answered(work, connection.recv_bytes()))
 
 
 def _end_with(parent: BaseProcess) -> None:
@@ -228,19 +234,13 @@ def _end_with(parent: BaseProcess) -> None:
     os._exit(1)
 
 
-def _serve(connection: Connection) -> None:
-    """In a process: answer jobs until nobody asks any more."""
-    begin_process()
-    with contextlib.suppress(EOFError, OSError):
-        work = pickle.loads(connection.recv_bytes())
-        while True:
-            job = pickle.loads(connection.recv_bytes())
-            connection.send_bytes(_answered(work, job))
-
-
-def _answered(work: Callable[[Any], Any], job: Any) -> bytes:
+def _answered(work: Callable[[], Callable[[Any], Any]], packed: bytes) -> bytes:
     try:
-        return pickle.dumps((True, answered(work, job)))
-    except Exception as error:  # noqa: BLE001 - raised where its result is asked for
-        error.add_note(traceback.format_exc())
-        return pickle.dumps((False, error))
+        return pickle.dumps((True, answered(work(), pickle.loads(packed))))
+    except BaseException as error:  # noqa: BLE001 - raised where its result is asked for
+        told = traceback.format_exc()
+        error.add_note(told)
+        with contextlib.suppress(Exception):  # of an error that can't travel its text does
+            pickle.loads(packed := pickle.dumps((False, error)))
+            return packed
+        return pickle.dumps((False, RuntimeError(told)))

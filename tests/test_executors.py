@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from xmlrpc.client import Fault
 
 import pytest
 
@@ -27,8 +31,8 @@ def wants_42(job: int) -> int:
     return job
 
 
-def breaks(job: int) -> int:
-    return 1 // job
+def breaks(error: Callable[[], BaseException]) -> int:
+    raise error()
 
 
 def dies_once(folder: Path, job: int) -> int:
@@ -38,10 +42,6 @@ def dies_once(folder: Path, job: int) -> int:
         left.write_text(str(times - 1))
         os._exit(9)
     return -job
-
-
-def held_by(_: bytes, work: Callable[[int], int], job: int) -> int:
-    return work(job)
 
 
 def answers_much(job: int) -> tuple[int, int]:
@@ -54,23 +54,16 @@ def executor(request: pytest.FixtureRequest) -> Executor:
 
 
 def test_results_come_in_the_order_of_the_jobs(executor: Executor) -> None:
-    assert list(executor.map(squared, range(50), died=DIED)) == [job * job for job in range(50)]
-    assert list(executor.map(squared, [9], died=DIED)) == [81]
-    assert list(executor.map(squared, [], died=DIED)) == []
+    for jobs in (range(50), range(9, 10), range(0)):
+        assert list(executor.map(squared, jobs, died=DIED)) == [job * job for job in jobs]
 
 
 def test_jobs_are_taken_as_they_are_needed(executor: Executor) -> None:
-    taken: list[int] = []
-
-    def jobs() -> Iterator[int]:
-        for job in range(1_000):
-            taken.append(job)
-            yield job
-
-    coming = executor.map(squared, jobs(), died=DIED)
+    jobs = iter(range(1_000))
+    coming = executor.map(squared, jobs, died=DIED)
     for number in range(5):
         assert next(coming) == number**2
-        assert len(taken) <= number + 1 + 2 * max(1, executor.slots)
+        assert 1_000 - operator.length_hint(jobs) <= number + 1 + 2 * max(1, executor.slots)
 
 
 def test_an_error_with_a_code_is_raised_as_it_is_behind_the_results_before_it(executor: Executor) -> None:
@@ -79,8 +72,12 @@ def test_an_error_with_a_code_is_raised_as_it_is_behind_the_results_before_it(ex
     with pytest.raises(ArenaError) as caught:
         next(coming)
     assert caught.value.failure == Failure(code="V2120", detail="job 3")
-    with pytest.raises(ZeroDivisionError):
-        list(executor.map(breaks, [1, 0, 1], died=DIED))
+
+
+@pytest.mark.parametrize("error", [OSError, SystemExit, StopIteration, functools.partial(Fault, 1, "not unpickled")])
+def test_any_other_error_is_raised_too(executor: Executor, error: Callable[[], BaseException]) -> None:
+    with pytest.raises((type(error()), RuntimeError)):  # the second where the first can't be
+        list(executor.map(breaks, [error] * 2, died=DIED))
 
 
 def test_jobs_that_were_lost_with_their_process_are_run_again(tmp_path: Path) -> None:
@@ -97,9 +94,21 @@ def test_a_job_that_always_ends_its_process_ends_the_work_with_the_callers_code(
         list(ProcessExecutor(2).map(functools.partial(dies_once, tmp_path), range(20), died="V2052"))
 
 
+def test_a_process_that_cant_be_started_ends_the_work_with_the_callers_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", lambda _: breaks(OSError))
+    with pytest.raises(ArenaError, match=r"V2052.*no process can be started"):
+        list(ProcessExecutor(2).map(squared, range(20), died="V2052"))
+
+
+def test_a_command_ends_while_results_are_still_asked_for() -> None:
+    held = "from foundation.executors import *; held = ProcessExecutor(2).map(abs, range(9), died=''); next(held)"
+    subprocess.run([sys.executable, "-c", held], check=True, timeout=60)
+
+
 def test_a_process_may_die_while_another_starts(tmp_path: Path) -> None:
     (tmp_path / "left").write_text("1000")
-    slow_to_arrive = functools.partial(held_by, b"x" * (1 << 20), functools.partial(dies_once, tmp_path))
+    slow_to_arrive = functools.partial(dies_once, tmp_path)
+    slow_to_arrive.__dict__["held"] = b"x" * (1 << 20)
     with pytest.raises(ArenaError, match=f"lost {TRIES_MAX} times: its process ended with status 9"):
         list(ProcessExecutor(3).map(slow_to_arrive, [7, *range(7)], died=DIED))
 
