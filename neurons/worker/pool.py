@@ -57,7 +57,8 @@ class _Worker:
         failure = Failure(code=WORKER_DIED, detail=f"worker {setup.slot} was not ready in {_START_TIMEOUT_S:.0f} s")
         try:
             with contextlib.suppress(TimeoutError):
-                reply = await asyncio.wait_for(worker.run(setup, []), _START_TIMEOUT_S)
+                async with asyncio.timeout(_START_TIMEOUT_S):
+                    reply = await worker.run(setup, [])
                 if isinstance(reply, ports.Ready):
                     return worker, reply.sandbox
                 failure = reply.failure if isinstance(reply, ports.FaultReply) else failure
@@ -84,7 +85,8 @@ class _Worker:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.process.wait(), _KILL_WAIT_S)
+            async with asyncio.timeout(_KILL_WAIT_S):  # `wait_for` of Python 3.11 may lose our being cancelled
+                await self.process.wait()
 
 
 class WorkerPool:

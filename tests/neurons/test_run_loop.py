@@ -310,6 +310,21 @@ async def test_a_slot_that_can_not_start_rests_by_name_and_what_met_it_is_not_to
     assert codes == ["V2005", "V2009"], "what it met while the slot was sick is not charged to it"
 
 
+async def test_a_pool_may_be_stopped_at_the_moment_a_worker_ends(tmp_path, monkeypatch):
+    (tmp_path / "p0").write_text("hang")
+    is_asked, ended = asyncio.Event(), asyncio.get_running_loop().create_future()
+    async with asyncio.timeout(60), scripted_pool(tmp_path, monkeypatch, 1) as pool:
+        monkeypatch.setattr(asyncio.subprocess.Process, "wait", lambda _: is_asked.set() or ended)
+        running = asyncio.create_task(pool.run(job(0), []))
+        await asyncio.sleep(0)
+        running.cancel()  # its worker is killed
+        await is_asked.wait()
+        ended.set_result(-9)
+        async with asyncio.timeout(5):
+            await pool.stop()
+        monkeypatch.undo()
+
+
 # -- judging
 
 
