@@ -1,12 +1,13 @@
 """The SDK's client as this release uses it. Imports the SDK: import it when the first connection opens.
 
-Two things are its own. A connection that fails or is ended while it opens is closed: the SDK knows it only once it is
-open, and closes it after some failures and after no cancellation. And one storage item that a runtime may have done
-away with reads as unset.
+Three things are its own. A connection that fails or is ended while it opens is closed: the SDK knows it only once it is
+open, and closes it after some failures and after no cancellation. Closing has an end: the SDK's waits for ever where a
+frame comes at that moment. And one storage item that a runtime may have done away with reads as unset.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,7 @@ from bittensor.settings import default_archive_endpoints, default_fallback_endpo
 # By it the SDK asks whether a subnet runs Null consensus, before it sets weights. A runtime without it has no such
 # consensus; unset, the SDK goes its ordinary way, and what it does there the chain checks.
 CONSENSUS = ("SubtensorModule", "SubnetEpochConsensus")
+CLOSE_S = 10.0
 
 
 class NodeSubstrate(bittensor.RpcSubstrate):
@@ -24,7 +26,7 @@ class NodeSubstrate(bittensor.RpcSubstrate):
 
     def _interface(self, endpoint: str, fallbacks: list[str]) -> Any:
         made: Any = super()._interface(endpoint, fallbacks)
-        initialize = made.initialize
+        initialize, close = made.initialize, made.close
 
         async def initialize_or_close() -> None:
             try:
@@ -34,7 +36,11 @@ class NodeSubstrate(bittensor.RpcSubstrate):
                     await made.close()
                 raise
 
-        made.initialize = initialize_or_close
+        async def close_in_time() -> None:
+            async with asyncio.timeout(CLOSE_S):
+                await close()
+
+        made.initialize, made.close = initialize_or_close, close_in_time
         return made
 
     async def query(

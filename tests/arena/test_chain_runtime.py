@@ -289,9 +289,20 @@ async def test_a_read_that_runs_out_of_time_does_not_cut_off_an_extrinsic() -> N
         assert await stand.chain.block() == node.block and len(connections) == 3
 
 
-@pytest.mark.parametrize("ends", ["its own time limit", "a cancelled caller"])
-async def test_a_node_that_shakes_hands_and_then_says_nothing_leaves_nothing_open(ends: str) -> None:
-    open_now: set[Any] = set()
+@pytest.mark.parametrize("ends", ["its own time limit", "a cancelled caller", "a close that waits for ever"])
+async def test_a_node_that_shakes_hands_and_then_says_nothing_leaves_nothing_open(ends: str, monkeypatch: Any) -> None:
+    from bittensor._transport.rpc import RpcSession
+
+    open_now, close = set[Any](), RpcSession.close
+
+    async def waiting(session: RpcSession) -> None:  # as for its reader, where a frame comes as that is cancelled
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await close(session)
+
+    if ends == "a close that waits for ever":
+        monkeypatch.setattr(RpcSession, "close", waiting)
+        monkeypatch.setattr("arena.chain.sdk_client.CLOSE_S", 0.1)
 
     async def mute(connection: Any) -> None:
         open_now.add(connection)
@@ -300,9 +311,9 @@ async def test_a_node_that_shakes_hands_and_then_says_nothing_leaves_nothing_ope
                 pass
         open_now.discard(connection)
 
-    async with websockets.serve(mute, "127.0.0.1", 0) as server:
+    async with asyncio.timeout(20), websockets.serve(mute, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        chain = BittensorSubtensor(url, netuid=NETUID, timeout_s=0.3 if ends == "its own time limit" else 30.0)
+        chain = BittensorSubtensor(url, netuid=NETUID, timeout_s=30.0 if ends == "a cancelled caller" else 0.3)
         before = len(asyncio.all_tasks())
         asked = asyncio.create_task(chain.block())
         while not open_now and not asked.done():
@@ -314,9 +325,8 @@ async def test_a_node_that_shakes_hands_and_then_says_nothing_leaves_nothing_ope
         else:
             with pytest.raises(ArenaError, match="U3030"):
                 await asked
-        async with asyncio.timeout(20):
-            while open_now or len(asyncio.all_tasks()) > before:
-                await asyncio.sleep(0.01)
+        while open_now or len(asyncio.all_tasks()) > before:
+            await asyncio.sleep(0.01)
 
 
 if __name__ == "__main__":
