@@ -76,10 +76,12 @@ def login_dsn(dsn: str, role: str, password: str | None) -> str:
     return url._replace(netloc=f"{login}@{url.netloc.rpartition('@')[2]}").geturl()
 
 
-async def connect(dsn: str) -> asyncpg.Connection:
-    """A connection of its own. Raises ArenaError V2030 for a DSN that can't be read, and what the driver raises."""
+async def connect(dsn: str, statement_s: float | None = None) -> asyncpg.Connection:
+    """A connection of its own, whose statements each have so long. Raises ArenaError V2030 for a DSN that can't be
+    read, and what the driver raises."""
     read_dsn(dsn)
-    return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT_S, server_settings=_SESSION, record_class=Row)
+    limits = {"timeout": CONNECT_TIMEOUT_S, "command_timeout": statement_s}
+    return await asyncpg.connect(dsn, **limits, server_settings=_SESSION, record_class=Row)
 
 
 async def open_pool(dsn: str) -> asyncpg.Pool:
@@ -209,7 +211,7 @@ class Hold:
                 return
             await self.release()
             with coded_errors(self._dsn):
-                connection = await connect(self._dsn)
+                connection = await connect(self._dsn, COMMAND_TIMEOUT_S)
                 try:
                     deadline = asyncio.get_running_loop().time() + (0 if self._session else PATIENCE_S)
                     if self._session and await connection.fetchval(_END_SESSION, *self._session):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from arena.records.model import StoredCheckpoint
 from arena.records.port import EVERY_STATE, AgreedStanding, AttemptUsage, HeadMovedError, StoredSubmission
+from arena.store import connect
 from arena.store.postgres import LEAVES_PER_PAGE, RECORDS_PER_PAGE, PostgresStore
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
@@ -28,6 +30,16 @@ async def test_one_exclusive_store_of_a_hotkey_is_open_at_a_time(open_store, sig
         await open_store(signer.hotkey, is_exclusive=True)
     await first.close()
     await open_store(signer.hotkey, is_exclusive=True)
+
+
+async def test_a_hotkey_that_the_server_does_not_give_in_time_is_not_waited_for(
+    open_store, signer, postgres, monkeypatch
+) -> None:
+    monkeypatch.setattr(connect, "COMMAND_TIMEOUT_S", 0.5)
+    async with asyncio.timeout(20), connect.owner_transaction(postgres.owner_dsn) as owner:
+        await owner.execute("lock table arena.head in exclusive mode")  # as the last append of a holder that is stopped
+        with pytest.raises(ArenaError, match="V2021"):
+            await open_store(signer.hotkey, is_exclusive=True)
 
 
 async def test_records_are_streamed_in_pages_and_filtered(store, sequencer) -> None:
