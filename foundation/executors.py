@@ -220,13 +220,14 @@ def _serve(connection: Connection) -> None:
     is killed we end with it. Jobs are of values, so circles of garbage are looked for rarely."""
     look_rarely()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    assert parent is not None, "runs in a process that was started"
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    with contextlib.suppress(EOFError, OSError):
-        work = functools.cache(functools.partial(pickle.loads, connection.recv_bytes()))
-        while True:
-            connection.send_bytes(_answered(work, connection.recv_bytes()))
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it, if that was Python's `multiprocessing`, is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: BaseProcess) -> None:

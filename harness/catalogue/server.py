@@ -25,6 +25,7 @@ import msgspec
 
 from foundation.durable_files import coded
 from foundation.errors import ArenaError
+from foundation.executors import end_with_parent
 from harness.catalogue.lucene import open_engine, read_lucene_manifest, require_packages
 from harness.catalogue.port import Catalogue, SearchRequest
 
@@ -131,6 +132,7 @@ class SearchApplication:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One request, or the life of the process."""
         if scope["type"] == "lifespan":
+            end_with_parent()  # a supervisor that was killed ends no worker, and they would keep its port
             await self._live(receive, send)
         elif scope["type"] == "http" and self._served is not None:
             method = scope["method"]

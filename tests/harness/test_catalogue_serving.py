@@ -178,6 +178,13 @@ def test_workers_answer_a_killed_one_is_replaced_and_sigterm_ends_all(index: Pat
         get(port)
 
 
+def test_workers_end_with_a_supervisor_that_is_killed(index: Path) -> None:
+    with serving(index, "--workers", "2") as (server, _):
+        family = await_workers(server, 2)
+        server.kill()
+        assert not psutil.wait_procs(family, 20)[1]
+
+
 def test_a_port_that_is_taken_and_a_missing_index_are_told_with_their_codes(index: Path, tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(ArenaError, match="V2014"):
         serve(index, port=taken.getsockname()[1], workers=1)
