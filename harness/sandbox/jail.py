@@ -349,22 +349,22 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
             in_group = msgspec.structs.replace(limits, processes=limits.processes + (bubblewraps_uid is None))
             group = stack.enter_context(open_group(self.cgroups, in_group))
             filter_read, filter_write = os.pipe()
-            info_read, info_write = os.pipe()
-            stack.callback(os.close, info_read)
+            # No pipe, whose end with us would end bubblewrap while its first process waits for it.
+            info = os.memfd_create("jail-info")
+            stack.callback(os.close, info)
             try:
                 os.write(filter_write, self.program)  # a filter is smaller than a pipe's buffer
                 os.close(filter_write)
-                command = self._command(limits, filter_fd=filter_read, info_fd=info_write)
+                command = self._command(limits, filter_fd=filter_read, info_fd=info)
                 if group is not None and bubblewraps_uid is None:
                     command = group.entering(command)
-                descriptors = (filter_read, info_write)
+                descriptors = (filter_read, info)
                 process = start_process(command, {}, descriptors=descriptors, uid=bubblewraps_uid)
             finally:
                 os.close(filter_read)
-                os.close(info_write)
             identity = uid if self.entry == "root" else None
             bounds = port.build_bounds(limits, identity=identity, is_alone_with_uid=True)
-            return _Jail(info_read, bubblewraps_uid is None, process, limits, bounds, stack.pop_all(), group)
+            return _Jail(info, bubblewraps_uid is None, process, limits, bounds, stack.pop_all(), group)
 
     def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
         command = [str(self.binary), "--die-with-parent", "--new-session", "--clearenv"]
@@ -401,7 +401,7 @@ class _Jail(Jail):
 
     def take_hold(self) -> None:
         """Find the jail's first process, put what was begun outside the group into it, open folders to be counted."""
-        self._first_pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
+        self._first_pid = int(json.loads(os.pread(self._info_fd, _INFO_BYTES, 0))["child-pid"])
         self._pidfd = os.pidfd_open(self._first_pid)
         if self.group is not None and not self._is_in_group:
             # Only the runner lives in the jail now and it waits: what is moved here is everything there is.

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import itertools
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -17,7 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
+from msgspec.structs import replace
 
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
@@ -96,6 +99,22 @@ def test_killing_the_host_leaves_no_guest_behind_and_the_next_start_sweeps_its_f
     assert len(left) == (level == "landlock")
     sweep_work_directories()
     assert not [path for path in left if path.exists()]
+
+
+def test_a_host_that_is_killed_before_its_jail_begins_leaves_none(tmp_path):
+    how = jail_stand.sandbox_of("bubblewrap").open_jail.__self__
+    go, slow = tmp_path / "go", tmp_path / "bwrap"
+    slow.write_text(f'#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.01; done\nexec {how.binary} --setenv X {go} "$@"\n')
+    slow.chmod(0o755)
+    begin = lambda: (replace(how, binary=slow).open(EpisodeLimits()), time.sleep(60))  # noqa: E731
+    host = multiprocessing.get_context("fork").Process(target=begin)
+    ours = lambda: [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(one.info["cmdline"])]  # noqa: E731
+    host.start()
+    assert wait_for(ours)
+    host.kill()
+    host.join()
+    go.touch()
+    assert wait_for(lambda: not ours())
 
 
 class TestTheWarden:
