@@ -32,9 +32,7 @@ async def test_one_exclusive_store_of_a_hotkey_is_open_at_a_time(open_store, sig
     await open_store(signer.hotkey, is_exclusive=True)
 
 
-async def test_a_hotkey_that_the_server_does_not_give_in_time_is_not_waited_for(
-    open_store, signer, postgres, monkeypatch
-) -> None:
+async def test_a_hotkey_is_not_waited_for_without_end(open_store, signer, postgres, monkeypatch) -> None:
     monkeypatch.setattr(connect, "COMMAND_TIMEOUT_S", 0.5)
     async with asyncio.timeout(20), connect.owner_transaction(postgres.owner_dsn) as owner:
         await owner.execute("lock table arena.head in exclusive mode")  # as the last append of a holder that is stopped

@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from harness.catalogue import server as guard
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.server import SearchApplication, listen, make_config, serve
 from tests.harness.catalogue_stand import index_of, product
+from tests.harness.episode_stand import is_alive, wait_for
 
 ROOT = Path(__file__).parents[2]
 SHELF = [product("101", "Red Canvas Bag"), product("102", "Blue Canvas Bag", description="x" * 2_000)]
@@ -109,11 +109,8 @@ def test_a_client_that_reads_nothing_is_dropped(server: tuple[uvicorn.Server, in
         client.connect(("127.0.0.1", port))
         for _ in range(8):
             client.sendall(f"GET /get_product_raw?product_ids={ids} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
-        for is_served in (True, False):  # the kernel takes a connection before the server does
-            until = time.monotonic() + 10
-            while bool(state.connections) != is_served and time.monotonic() < until:
-                time.sleep(0.01)
-            assert bool(state.connections) == is_served
+        assert wait_for(lambda: state.connections)  # the kernel takes a connection before the server does
+        assert wait_for(lambda: not state.connections)
         assert len(read_all(client)) < 8 * size
     assert_alive(port)
 
@@ -152,17 +149,18 @@ def workers_of(server: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def await_workers(server: subprocess.Popen[str], count: int) -> list[psutil.Process]:
     """So many workers, each with the thread that answers its supervisor."""
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
+
+    def found() -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):  # one that ended while it was looked at
-            workers = workers_of(server)
-            if len(workers) == count and all(one.num_threads() > 1 for one in workers):
-                return workers
-        time.sleep(0.05)
-    raise AssertionError(f"no {count} workers in 20 seconds")
+            return [one for one in workers_of(server) if one.num_threads() > 1]
+        return []
+
+    assert wait_for(lambda: len(found()) == count)
+    return found()
 
 
-def test_workers_answer_a_killed_one_is_replaced_and_sigterm_ends_all(index: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)])
+def test_workers_answer_a_killed_one_is_replaced_and_all_end_with_their_supervisor(index, number, status) -> None:
     with serving(index, "--workers", "2") as (server, port):
         assert get(port)[0] == 200
         victim, survivor = await_workers(server, 2)
@@ -171,18 +169,11 @@ def test_workers_answer_a_killed_one_is_replaced_and_sigterm_ends_all(index: Pat
         family = await_workers(server, 2)
         assert survivor in family and victim not in family
         assert get(port)[0] == 200
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(20) == 0
-        assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+        server.send_signal(number)
+        assert server.wait(20) == status
+        assert wait_for(lambda: not any(is_alive(one.pid) for one in family))
     with pytest.raises(ConnectionError):
         get(port)
-
-
-def test_workers_end_with_a_supervisor_that_is_killed(index: Path) -> None:
-    with serving(index, "--workers", "2") as (server, _):
-        family = await_workers(server, 2)
-        server.kill()
-        assert not psutil.wait_procs(family, 20)[1]
 
 
 def test_a_port_that_is_taken_and_a_missing_index_are_told_with_their_codes(index: Path, tmp_path: Path) -> None:
