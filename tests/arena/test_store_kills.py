@@ -110,7 +110,9 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(kill: Kill, place: str, 
     location = folder_location(state_dir / "bodies") if place == "folder" else ""
     acknowledged: set[int] = set()
     for _ in range(kills):
-        with start_writer(state_dir, location) as writer:
+        named = [str(state_dir), *([location] if location else [])]
+        command = [sys.executable, "-m", "tests.arena.test_store_kills", *named]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
             for _ in range(dice.randrange(1, 6)):
                 line = writer.stdout.readline()
                 assert line, writer.stderr.read()
@@ -140,12 +142,6 @@ def test_a_start_beside_a_crash_of_the_server_waits_for_its_recovery(state_dir: 
         start_embedded(state_dir).stop()
     assert is_running(state_dir)
     server.stop()
-
-
-def start_writer(state_dir: Path, location: str) -> subprocess.Popen[str]:
-    """A process that appends until it is killed, with its bodies at `location`, if that is not empty."""
-    command = [sys.executable, "-m", "tests.arena.test_store_kills", str(state_dir), *([location] if location else [])]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 async def open_recovered(server: EmbeddedServer, objects: BodyObjects | None) -> PostgresStore:

@@ -142,21 +142,17 @@ def serving(index: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], i
                 server.terminate()
 
 
-def workers_of(server: subprocess.Popen[str]) -> list[psutil.Process]:
-    alive = [one for one in psutil.Process(server.pid).children() if one.status() != psutil.STATUS_ZOMBIE]
-    return [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
-
-
 def await_workers(server: subprocess.Popen[str], count: int) -> list[psutil.Process]:
     """So many workers, each with the thread that answers its supervisor."""
 
     def found() -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):  # one that ended while it was looked at
-            return [one for one in workers_of(server) if one.num_threads() > 1]
-        return []
-
-    assert wait_for(lambda: len(found()) == count)
-    return found()
+            alive = [one for one in psutil.Process(server.pid).children() if one.status() != psutil.STATUS_ZOMBIE]
+            workers = [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
+            if len(workers) == count and all(one.num_threads() > 1 for one in workers):
+                return workers
+        time.sleep(0.05)
+    raise AssertionError(f"no {count} workers in 20 seconds")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)])

@@ -111,7 +111,9 @@ def reign(policy: Policy, plan: Plan, races: int, dice: np.random.Generator) -> 
             _candidate(name, version, place, plan, is_top=name == top.miner_hotkey)
             for place, (name, version) in enumerate(versions.items())
         ]
-        field = select_candidates(every if policy.gate.class_e4 else _unstated(every), 10_000, frozenset(gone))
+        if not policy.gate.class_e4:
+            every = [replace(each, origin=msgspec.UNSET) for each in every]
+        field = select_candidates(every, 10_000, frozenset(gone))
         made = inputs_of(f"race-{number:06}", rules, batch(PROBLEMS), field, validators, evaluations=(), verdicts=())
         stated = replace(made.stated, incumbent=top, closes_ms=number * DAY_MS)
 
@@ -130,10 +132,6 @@ def reign(policy: Policy, plan: Plan, races: int, dice: np.random.Generator) -> 
             is_new = (plan.is_daily and name.startswith("a")) or f"{name}-{version}" in left
             versions[name] = number if is_new and name != top.miner_hotkey else version
         yield _share(settled, {row.uid: row.hotkey for row in stated.neurons}, top.miner_hotkey)
-
-
-def _unstated(field: Sequence[Candidate]) -> list[Candidate]:
-    return [replace(each, origin=msgspec.UNSET) for each in field]
 
 
 def _share(settled: SettlementRecord, hotkeys: dict[int, str], top: str) -> Share:

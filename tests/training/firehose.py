@@ -109,7 +109,8 @@ def real_episodes(
     with (folder / "documents.jsonl").open("wb") as stream:
         write_documents(products, stream)
     build_index(folder / "documents.jsonl", folder / "index")
-    sources = sources or {name: agent_source(name) for name in agents}
+    own = {"mixed": _MIXED, "pruner": _PRUNER}
+    sources = sources or {name: own.get(name) or reference_agent(name).source for name in agents}
     admitted = reference_sha256s() | {text_hash(source) for source in sources.values()}
     sandbox = (
         InProcessSandbox(admitted)
@@ -141,11 +142,6 @@ def real_episodes(
         for problem in problems
         for name, source in sources.items()
     ]
-
-
-def agent_source(name: str) -> str:
-    """The source of an agent of `AGENTS`."""
-    return {"mixed": _MIXED, "pruner": _PRUNER}.get(name) or reference_agent(name).source
 
 
 class Firehose:
@@ -189,11 +185,14 @@ class _Template:
         evaluation = episode.evaluation
         body = canonical_bytes(evaluation.body).decode()
         answers = {item.product_id for item in episode.problem.rewards}
-        self._ids = sorted(_surfaced(evaluation.body) - answers)
+        calls = [event for event in evaluation.body.events if isinstance(event, ToolCall)]
+        self._ids = sorted({one.product_id for call in calls for one in call.surfaced} - answers)
         self._titles = sorted(_titles(evaluation.body))
         marks = "|".join(re.escape(mark) for mark in sorted({*self._ids, *self._titles}, key=len, reverse=True))
         self._cut = re.compile(f"({marks})") if marks else None
-        self._texts = [self._parts(body), self._parts(_encoded(evaluation.outcome)), self._parts(_judged(evaluation))]
+        judged = evaluation.verdict if isinstance(evaluation.verdict, Verdict) else None
+        told = [msgspec.json.encode(one).decode() if one else "" for one in (evaluation.outcome, judged)]
+        self._texts = [self._parts(text) for text in (body, *told)]
         titles = set(self._titles)
         self._size, self._growing = len(body), sum(part in titles for part in self._texts[0])
 
@@ -258,11 +257,6 @@ class _Template:
         )
 
 
-def _surfaced(body: EvaluationBody) -> set[str]:
-    calls = [event for event in body.events if isinstance(event, ToolCall)]
-    return {one.product_id for call in calls for one in call.surfaced}
-
-
 def _titles(body: EvaluationBody) -> set[str]:
     """Titles in search results that read the same at any depth of JSON, and that nobody asked for by name."""
     found = set()
@@ -273,14 +267,6 @@ def _titles(body: EvaluationBody) -> set[str]:
             if _PLAIN_TITLE.fullmatch(title) and title.lower() not in body.query.lower():
                 found.add(title)
     return found
-
-
-def _encoded(outcome: object) -> str:
-    return msgspec.json.encode(outcome).decode()
-
-
-def _judged(evaluation: Evaluation) -> str:
-    return _encoded(evaluation.verdict) if isinstance(evaluation.verdict, Verdict) else ""
 
 
 _BATCH = 100
