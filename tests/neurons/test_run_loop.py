@@ -320,8 +320,7 @@ async def test_a_pool_may_be_stopped_at_the_moment_a_worker_ends(tmp_path, monke
         running.cancel()  # its worker is killed
         await is_asked.wait()
         ended.set_result(-9)
-        async with asyncio.timeout(5):
-            await pool.stop()
+        await asyncio.wait_for(pool.stop(), 5)
         monkeypatch.undo()
 
 
