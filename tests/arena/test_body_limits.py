@@ -79,6 +79,5 @@ async def test_a_record_filled_to_its_limits_can_be_stored_and_judged(filler: st
         totals=recorder.totals,
     )
     assert await compress_bodies([encode_body(body)])
-    text = render(body).text
-    assert len(text.encode()) <= TRACE_BYTES
+    assert len(render(body).text.encode()) <= TRACE_BYTES
     assert ceiling_e4(body, PAPER.rubric) in (1_000, 3_000, 5_000, 7_000, 9_000)

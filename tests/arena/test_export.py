@@ -118,8 +118,7 @@ def test_without_a_checkpoint_there_is_no_export_unless_the_logs_hotkey_signs_on
     released_race(log, "r1")
     with pytest.raises(ArenaError, match="V2053"):
         export(log, tmp_path / "refused")
-    manifest = export(log, tmp_path / "out", signer=log.signer)
-    assert manifest.log.last_seq == len(log.log)
+    assert export(log, tmp_path / "out", signer=log.signer).log.last_seq == len(log.log)
     report = verify_export(tmp_path / "out", verify)
     assert report.is_ok, report.wrong
     assert report.signer == log.validator

@@ -193,8 +193,7 @@ def test_a_verdict_names_its_inputs_in_any_order() -> None:
 
 def test_a_sketch_is_the_same_in_every_process() -> None:
     source = "def f(x):\n    return [i.strip().title() for i in x if len(i) > 3]\n\n\nprint(f(input()))\n"
-    phrases = make_sketch(source).phrases
-    assert int(np.bitwise_xor.reduce(phrases)) == GOLDEN
+    assert int(np.bitwise_xor.reduce(make_sketch(source).phrases)) == GOLDEN
     with pytest.raises(ValueError, match="not a parsable source"):
         make_sketch("def f(:")
 

@@ -78,8 +78,7 @@ def test_the_mask_marks_exactly_the_assistant_turns_with_their_stop_tokens(codec
 def test_the_empty_thought_that_the_template_adds_to_a_last_text_is_not_learnt(codec: Qwen3Codec) -> None:
     messages = (*conversation()[:4], Message(role="assistant", content="Found."))
     row = codec.row("t", messages, TOOLS, ROOM)
-    runs = masked_runs(row.token_ids, row.mask)
-    assert codec.decode(runs[-1]) == "Found.<|im_end|>"
+    assert codec.decode(masked_runs(row.token_ids, row.mask)[-1]) == "Found.<|im_end|>"
     assert codec.decode(row.token_ids).endswith("<think>\n\n</think>\n\nFound.<|im_end|>\n")
     assert mask_defect(row, messages, codec) is None
     thought = codec.row("t", conversation(), TOOLS, ROOM)

@@ -65,8 +65,7 @@ def test_a_run_killed_with_9_in_its_second_epoch_goes_on_to_the_same_losses_and_
 ) -> None:
     whole = stage_runs.run_sft(model, tmp_path / "whole", steps=0)
     stage_runs.require_killed(stage_runs.die_in_sft, tmp_path / "killed", model, 9, 0)
-    again = stage_runs.run_sft(model, tmp_path / "killed", steps=0)
-    assert again.losses == whole.losses
+    assert stage_runs.run_sft(model, tmp_path / "killed", steps=0).losses == whole.losses
     logs, weights = [], []
     for run in (tmp_path / "whole", tmp_path / "killed"):
         logs.append([(line["step"], line.get("loss")) for line in stage_runs.lines_of(run)])

@@ -26,8 +26,7 @@ def test_from_the_leaderboard_by_links_alone_to_a_trace_and_its_record(visitor):
     assert visitor.follow("nav a:text-is('Races')") == "/races"
     assert visitor.follow(f"tbody a:text-is('{PUBLISHED[1]}')") == f"/races/{PUBLISHED[1]}"
     assert visitor.text("[aria-current=step]").startswith("published")
-    place = visitor.follow("a.cell.solved")
-    assert place.startswith("/traces/")
+    assert visitor.follow("a.cell.solved").startswith("/traces/")
     visitor.follow(".crumbs a[href^='/agents/']")
     assert visitor.text("h1") in NAMES
     visitor.page.go_back()
