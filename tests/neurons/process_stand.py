@@ -205,7 +205,6 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """One race: the most memory of all processes while it ran, and what stood open when it was settled."""
 
     most_mb: float
-    own_mb: float  # the validator's own process
     processes: int
     threads: int
     files: int  # open descriptors of the validator's own process
@@ -257,9 +256,7 @@ def _race(run: DemoRun, process: subprocess.Popen[bytes], race: int) -> Seen:
         races = [json.loads(line) for line in log_of(run).splitlines() if '"event":"race"' in line]
         if len({one["race"] for one in races if one["stage"] == "settled"}) >= race:
             break
-    return Seen(
-        most_mb=most_mb, own_mb=_held_mb([own]), processes=len(family), threads=own.num_threads(), files=own.num_fds()
-    )
+    return Seen(most_mb=most_mb, processes=len(family), threads=own.num_threads(), files=own.num_fds())
 
 
 def _looks(run: DemoRun, process: subprocess.Popen[bytes], within_s: float) -> Iterator[list[psutil.Process]]:
