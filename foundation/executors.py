@@ -221,11 +221,15 @@ def _serve(connection: Connection) -> None:
     look_rarely()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
+    with contextlib.suppress(EOFError, OSError):
+        work = functools.cache(functools.partial(pickle.loads, connection.recv_bytes()))
+        while True:
+            connection.send_bytes(_answered(work, connection.recv_bytes()))
 
 
 def end_with_parent() -> None:
     """End this process when the one that started it, if that was Python's `multiprocessing`, is gone."""
-    parent = multiprocessing.parent_process()
+    parent = parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
