@@ -144,7 +144,7 @@ class _Processes:
         self._packed, self._count, self._died = pickle.dumps(work), count, died
         self._waiting: deque[tuple[bytes, Future[Any]]] = deque()  # jobs that no process has
         self._processes: dict[Connection, tuple[BaseProcess, deque[Future[Any]]]] = {}  # with the jobs that each has
-        self._at_exit = util.Finalize(None, self.close, exitpriority=0)  # else it waits for those that wait for us
+        self._at_exit = util.Finalize(None, self.close, exitpriority=0)  # else joined while they wait for us
 
     def submit(self, job: Any) -> Future[Any]:
         """Hand a job to a process, now or when one is free."""

@@ -53,7 +53,10 @@ class TurnSample(msgspec.Struct, frozen=True, kw_only=True):
 class Sampler(Protocol):
     """A policy that continues token ids. Dropout is off whenever it samples."""
 
-    version: str  # identity of the weights: a new name for every version of an adapter
+    @property
+    def version(self) -> str:
+        """Identity of the weights: a new name for every version of an adapter."""
+        ...
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> TurnSample:
         """One turn. Raises ArenaError for a sampler that is away (upstream) or broken (validator)."""

@@ -349,7 +349,7 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
             in_group = msgspec.structs.replace(limits, processes=limits.processes + (bubblewraps_uid is None))
             group = stack.enter_context(open_group(self.cgroups, in_group))
             filter_read, filter_write = os.pipe()
-            # No pipe, whose end with us would end bubblewrap while its first process waits for it.
+            # Memory, no pipe: written to without us it would end bubblewrap, for which its first process waits.
             info = os.memfd_create("jail-info")
             stack.callback(os.close, info)
             try:

@@ -109,12 +109,16 @@ class TokenUpstream:
     """An `Upstream` for one episode. Not thread-safe: an episode asks one thing at a time."""
 
     def __init__(self, sampler: Sampler, codec: Qwen3Codec, decode: Decode, seed: int) -> None:
-        self.name = sampler.version
         self._sampler, self._codec, self._decode, self._seed = sampler, codec, decode, seed
         self._turn = 0
         self._sent: tuple[Message, ...] = ()  # messages up to the last reply, it included
         self._ids: tuple[int, ...] = ()  # prompt of the last turn
         self._sampled: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The weights' version."""
+        return self._sampler.version
 
     def probe(self, request: str) -> Failure | None:
         """There is nothing to ask beside the conversation: a sampler that can't answer it is away."""

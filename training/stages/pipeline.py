@@ -274,7 +274,11 @@ class _HeedingSampler:
 
     def __init__(self, inner: Sampler, run: RunFolder) -> None:
         self._inner, self._run = inner, run
-        self.version = inner.version
+
+    @property
+    def version(self) -> str:
+        """Of the weights, which a server may have changed meanwhile."""
+        return self._inner.version
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> TurnSample:
         """One turn. Raises PreemptionError, and what the sampler raises."""
